@@ -1,0 +1,1 @@
+"""The job, its store and the producer side. Never imports torch."""

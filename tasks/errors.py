@@ -1,0 +1,49 @@
+"""What can go wrong on the producer side, as types. Each carries what a caller needs to answer its own user."""
+
+from __future__ import annotations
+
+
+class SafelightError(Exception):
+    """Root of every error that Safelight raises on purpose."""
+
+
+class InvalidRequest(SafelightError, ValueError):
+    """A field of a request is not acceptable; `field` names it (dotted for nested ones)."""
+
+    def __init__(self, field: str, message: str, *, error_type: str = "invalid_request") -> None:
+        super().__init__(f"{field}: {message}")
+        self.field = field
+        self.message = message
+        self.error_type = error_type
+
+
+class UnknownJob(SafelightError, LookupError):
+    """No record of this job: it never existed, or its result has expired."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no job {job_id!r} (never submitted here, or its result has expired)")
+        self.job_id = job_id
+
+
+class IdempotencyConflict(SafelightError):
+    """The same idempotency key, or the same client-given id, came with another body."""
+
+
+class QueueFull(SafelightError):
+    """`MAX_QUEUED` jobs already wait; `retry_after_s` is a hint for the caller."""
+
+    def __init__(self, max_queued: int, retry_after_s: float = 5.0) -> None:
+        super().__init__(f"the queue is full ({max_queued} jobs wait); try again in {retry_after_s:.0f} s")
+        self.retry_after_s = retry_after_s
+
+
+class StoreUnavailable(SafelightError):
+    """Redis or the object store cannot be reached; the message says which, where and what to try."""
+
+
+class WaitTimeout(SafelightError, TimeoutError):
+    """`wait` gave up; the job goes on."""
+
+
+class ConfigError(SafelightError, ValueError):
+    """A setting or a models file is wrong; the message names the entry."""

@@ -1,0 +1,134 @@
+"""The job as data, and its state machine. `store.lua` enforces the same table; a contract test compares the two."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer
+
+from tasks.request import GenerationRequest
+
+
+class JobStatus(StrEnum):
+    #: Accepted and waiting for a worker. `claim`, `abort` or `reap` moves it on.
+    QUEUED = "queued"
+    #: Leased to one attempt of one worker. `finish`, `release`, `retry` or `reap` moves it on.
+    RUNNING = "running"
+    #: Every output is stored and verified. Never changes.
+    SUCCEEDED = "succeeded"
+    #: It cannot be done, or its attempts are used up; `error` says why. Never changes.
+    FAILED = "failed"
+    #: Somebody asked for that. Never changes.
+    ABORTED = "aborted"
+
+    @property
+    def is_terminal(self) -> bool:
+        return self in TERMINAL
+
+
+TERMINAL = frozenset({JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.ABORTED})
+
+TRANSITIONS: dict[JobStatus, frozenset[JobStatus]] = {
+    JobStatus.QUEUED: frozenset({JobStatus.RUNNING, JobStatus.ABORTED, JobStatus.FAILED}),
+    JobStatus.RUNNING: frozenset({JobStatus.QUEUED, *TERMINAL}),
+    JobStatus.SUCCEEDED: frozenset(),
+    JobStatus.FAILED: frozenset(),
+    JobStatus.ABORTED: frozenset(),
+}
+
+ErrorType = Literal[
+    "invalid_request",
+    "invalid_image",
+    "model_error",
+    "out_of_memory",
+    "upload_failed",
+    "deadline_exceeded",
+    "worker_lost",
+    "internal",
+]
+Stage = Literal["queued", "loading", "encoding", "denoising", "decoding", "uploading"]
+
+
+def rfc3339(moment: datetime) -> str:
+    """UTC with milliseconds, as every time in the contract: `2026-01-31T12:00:00.000Z`."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+Timestamp = Annotated[datetime, PlainSerializer(rfc3339, return_type=str)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Progress(_Record):
+    stage: Stage = "queued"
+    #: Denoising steps done, of `num_steps`.
+    step: int = 0
+    num_steps: int = 0
+    #: 0 to 1 over the whole job, uploads included.
+    fraction: float = 0.0
+    #: Jobs of the same model that go first; 0 is next. Only while queued.
+    queue_position: int | None = None
+    #: Seconds until the result, as far as measured step times tell.
+    eta_s: float | None = None
+
+
+class Output(_Record):
+    uri: str
+    content_type: str
+    width: int | None = None
+    height: int | None = None
+    num_frames: int | None = None
+    duration_s: float | None = None
+    seed: int
+    size_bytes: int
+    sha256: str
+
+
+class JobError(_Record):
+    type: ErrorType
+    message: str
+    retryable: bool = False
+    attempt: int = 0
+
+
+class JobMetrics(_Record):
+    queue_ms: float | None = None
+    preprocess_ms: float | None = None
+    denoise_ms: float | None = None
+    decode_ms: float | None = None
+    upload_ms: float | None = None
+    total_ms: float | None = None
+    #: Mean number of rows that shared the forward passes of this job.
+    batch_size_mean: float | None = None
+    #: This job's share of the device's time.
+    device_seconds: float | None = None
+
+
+class Job(_Record):
+    """One submission and everything that is known of it."""
+
+    id: str
+    status: JobStatus
+    request: GenerationRequest
+    progress: Progress = Progress()
+    #: Grows with each claim; the fencing token of that run. 0: never claimed.
+    attempt: int = 0
+    worker: str | None = None
+    created_at: Timestamp
+    started_at: Timestamp | None = None
+    finished_at: Timestamp | None = None
+    outputs: tuple[Output, ...] = ()
+    error: JobError | None = None
+    #: One for each failed or lost attempt.
+    errors: tuple[JobError, ...] = ()
+    #: What was changed in the input: rotated, alpha flattened, prompt truncated, size rounded.
+    warnings: tuple[str, ...] = ()
+    metrics: JobMetrics = JobMetrics()
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape of the contract, ready for `json.dumps`."""
+        return self.model_dump(mode="json")

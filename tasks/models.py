@@ -1,0 +1,137 @@
+"""What a node serves: one `ModelSpec` for each table of `models.toml`. Knows names and limits, loads no weights."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from tasks.errors import ConfigError
+
+Modality = Literal["image", "video", "audio"]
+
+
+class _Spec(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", protected_namespaces=())
+
+
+class ModelDefaults(_Spec):
+    height: int = 512
+    width: int = 512
+    num_inference_steps: int = 30
+    guidance_scale: float = 5.0
+    strength: float = 0.8
+    negative_prompt: str | None = None
+    num_frames: int | None = None
+    fps: float | None = None
+    duration_s: float | None = None
+    output_format: str | None = None
+
+
+class ModelLimits(_Spec):
+    #: Height and width are multiples of this, in pixels.
+    size_multiple: Annotated[int, Field(ge=1)] = 8
+    min_size: Annotated[int, Field(ge=1)] = 64
+    max_size: Annotated[int, Field(ge=1)] = 2048
+    max_steps: Annotated[int, Field(ge=1)] = 150
+    max_outputs: Annotated[int, Field(ge=1, le=16)] = 16
+    #: height x width x num_outputs (x num_frames).
+    max_pixels: Annotated[int, Field(ge=1)] = 2**26
+    max_frames: Annotated[int, Field(ge=1)] = 257
+    max_duration_s: Annotated[float, Field(gt=0)] = 60.0
+
+
+class ModelSpec(_Spec):
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
+    #: A hub id, a folder in diffusers' format, or `bundled:tiny`.
+    source: str
+    revision: str | None = None
+    modality: Modality = "image"
+    dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    device: str = "auto"
+    mode: Literal["auto", "request", "step"] = "auto"
+    max_batch_rows: Annotated[int, Field(ge=1, le=1024)] = 4
+    admission_wait_ms: Annotated[float, Field(ge=0, le=10_000)] = 20.0
+    offload: Literal["none", "model", "sequential"] = "none"
+    compile: bool = False
+    pipeline_class: str | None = None
+    #: Pickled weights run code when they load; only for a source you trust.
+    allow_pickle: bool = False
+    #: Accepts `image` (image to image) and `mask_image` (inpainting).
+    image_input: bool = True
+    #: Names that a request's `noise_scheduler` may take; empty: the pipeline's own only.
+    noise_schedulers: tuple[str, ...] = ()
+    loras: dict[str, str] = Field(default_factory=dict)
+    defaults: ModelDefaults = ModelDefaults()
+    limits: ModelLimits = ModelLimits()
+
+    @model_validator(mode="after")
+    def _defaults_fit_limits(self) -> ModelSpec:
+        for field in ("height", "width"):
+            size = getattr(self.defaults, field)
+            if size % self.limits.size_multiple or not self.limits.min_size <= size <= self.limits.max_size:
+                raise ValueError(f"defaults.{field} = {size} is outside this model's own limits")
+        if self.defaults.num_inference_steps > self.limits.max_steps:
+            raise ValueError("defaults.num_inference_steps is above limits.max_steps")
+        return self
+
+
+BUNDLED = ModelSpec(
+    name="tiny",
+    source="bundled:tiny",
+    dtype="float32",
+    device="cpu",
+    max_batch_rows=8,
+    noise_schedulers=("ddim", "euler", "dpmpp_2m", "unipc"),
+    defaults=ModelDefaults(height=96, width=96, num_inference_steps=20, guidance_scale=4.0),
+    limits=ModelLimits(size_multiple=8, min_size=64, max_size=160, max_steps=100, max_pixels=160 * 160 * 16),
+)
+
+
+class Models:
+    """The served models by name, in the file's order; the first is the default."""
+
+    def __init__(self, specs: tuple[ModelSpec, ...]) -> None:
+        if not specs:
+            raise ConfigError("models: at least one model is needed")
+        self._by_name = {spec.name: spec for spec in specs}
+
+    def __iter__(self):  # type: ignore[no-untyped-def]
+        return iter(self._by_name.values())
+
+    @property
+    def default(self) -> ModelSpec:
+        return next(iter(self._by_name.values()))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._by_name)
+
+    def get(self, name: str) -> ModelSpec | None:
+        return self._by_name.get(name)
+
+
+def load_models(path: Path | None) -> Models:
+    """Read a models file; None gives the bundled model. Raises `ConfigError` naming file, table and entry."""
+    if path is None:
+        return Models((BUNDLED,))
+    try:
+        tables = tomllib.loads(path.read_text("utf-8"))
+    except OSError as error:
+        raise ConfigError(f"SAFELIGHT_MODELS: cannot read {path}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"SAFELIGHT_MODELS: {path} is not TOML: {error}") from None
+    return Models(tuple(_spec(path, name, table) for name, table in tables.items()))
+
+
+def _spec(path: Path, name: str, table: object) -> ModelSpec:
+    if not isinstance(table, dict):
+        raise ConfigError(f"{path}: {name}: each entry is a table, [{name}]")
+    try:
+        return ModelSpec.model_validate({"name": name, **table})
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        entry = ".".join([name, *(str(part) for part in first["loc"])])
+        raise ConfigError(f"{path}: [{entry}]: {first['msg'].removeprefix('Value error, ')}") from None

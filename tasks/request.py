@@ -1,0 +1,143 @@
+"""What a producer sends. Shape and ranges are checked here; a model's own limits are checked in `resolve.py`."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from tasks.errors import InvalidRequest
+
+MAX_SEED = 2**63 - 1
+MAX_METADATA_BYTES = 16 * 1024
+IMAGE_FORMATS = ("png", "jpeg", "webp")
+VIDEO_FORMATS = ("mp4", "webp", "gif")
+AUDIO_FORMATS = ("wav", "flac")
+OutputFormat = Literal["png", "jpeg", "webp", "mp4", "gif", "wav", "flac"]
+
+
+def _encodable(text: str) -> str:
+    """Lone surrogates cannot be stored, hashed or tokenised, NUL ends strings elsewhere: refuse both here."""
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise ValueError(f"holds a lone surrogate at character {error.start}; send valid Unicode") from None
+    if "\0" in text:
+        raise ValueError(f"holds a NUL at character {text.index(chr(0))}")
+    return text
+
+
+_Encodable = AfterValidator(_encodable)
+
+
+def _media_uri(uri: str) -> str:
+    if not uri.startswith(("s3://", "https://", "http://", "data:")):
+        raise ValueError("must be an s3://, https:// or data: URI")
+    return uri
+
+
+MediaURI = Annotated[str, _Encodable, AfterValidator(_media_uri)]
+
+
+class LoraRequest(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
+    scale: Annotated[float, Field(ge=-4, le=4, allow_inf_nan=False)] = 1.0
+
+
+class GenerationRequest(BaseModel):
+    """A wish for pictures, video or sound. Fields left out take the model's defaults when the job is created."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=False)
+
+    model: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    prompt: Annotated[str, Field(min_length=1, max_length=10_000), _Encodable]
+    negative_prompt: Annotated[str, Field(max_length=10_000), _Encodable] | None = None
+    height: Annotated[int, Field(ge=8, le=16_384)] | None = None
+    width: Annotated[int, Field(ge=8, le=16_384)] | None = None
+    num_inference_steps: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    guidance_scale: Annotated[float, Field(ge=0, le=100)] | None = None
+    #: Drawn and recorded when absent; output k uses seed + k.
+    seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
+    num_outputs: Annotated[int, Field(ge=1, le=16)] = 1
+    image: MediaURI | None = None
+    mask_image: MediaURI | None = None
+    strength: Annotated[float, Field(gt=0, le=1)] | None = None
+    num_frames: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    fps: Annotated[float, Field(gt=0, le=240)] | None = None
+    duration_s: Annotated[float, Field(gt=0, le=3_600)] | None = None
+    noise_scheduler: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    loras: Annotated[tuple[LoraRequest, ...], Field(max_length=16)] = ()
+    output_format: OutputFormat | None = None
+    #: 9 goes first.
+    priority: Annotated[int, Field(ge=0, le=9)] = 5
+    #: Seconds from creation; a job that has not succeeded by then fails with `deadline_exceeded`.
+    deadline_s: Annotated[float, Field(gt=0, le=30 * 86_400)] | None = None
+    #: Never batched with others: bit-equal to a solo run.
+    exact: bool = False
+    group: Annotated[str, Field(min_length=1, max_length=128), _Encodable] | None = None
+    #: A newer job of the group aborts the older ones.
+    supersede: bool = False
+    webhook_url: Annotated[str, Field(max_length=2_048, pattern=r"^https?://"), _Encodable] | None = None
+    #: Denoising steps between previews; 0 is off.
+    preview_every: Annotated[int, Field(ge=0, le=1_000)] = 0
+    output_prefix: Annotated[str, Field(max_length=256), _Encodable] = ""
+    metadata: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("output_prefix")
+    @classmethod
+    def _clean_prefix(cls, prefix: str) -> str:
+        if prefix == "":
+            return prefix
+        if prefix.startswith("/") or "\\" in prefix or any(part in ("", ".", "..") for part in prefix.rstrip("/").split("/")):
+            raise ValueError("must be a relative path without '.', '..', '//' or backslash")
+        if re.search(r"[\x00-\x1f\x7f]", prefix):
+            raise ValueError("must not hold control characters")
+        return prefix if prefix.endswith("/") else prefix + "/"
+
+    @field_validator("metadata")
+    @classmethod
+    def _bounded_metadata(cls, metadata: dict[str, Any]) -> dict[str, Any]:
+        try:
+            size = len(json.dumps(metadata, ensure_ascii=False, allow_nan=False).encode("utf-8"))
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"is not plain JSON: {error}") from None
+        if size > MAX_METADATA_BYTES:
+            raise ValueError(f"is {size} bytes of JSON; at most {MAX_METADATA_BYTES}")
+        return metadata
+
+    @model_validator(mode="after")
+    def _belongs_together(self) -> GenerationRequest:
+        if self.mask_image is not None and self.image is None:
+            raise ValueError("mask_image: needs image as well")
+        if self.strength is not None and self.image is None:
+            raise ValueError("strength: only has a meaning with image")
+        if self.supersede and self.group is None:
+            raise ValueError("supersede: needs a group")
+        if self.seed is not None and self.seed + self.num_outputs - 1 > MAX_SEED:
+            raise ValueError("seed: seed + num_outputs - 1 exceeds 2**63 - 1")
+        return self
+
+
+def parse_request(data: dict[str, Any] | GenerationRequest) -> GenerationRequest:
+    """Check shape and ranges. Raises `InvalidRequest` naming the first wrong field."""
+    if isinstance(data, GenerationRequest):
+        return data
+    try:
+        return GenerationRequest.model_validate(data)
+    except ValidationError as error:
+        raise invalid_request(error) from None
+
+
+def invalid_request(error: ValidationError) -> InvalidRequest:
+    first = error.errors(include_url=False, include_input=False)[0]
+    message = str(first["msg"]).removeprefix("Value error, ")
+    field = ".".join(str(part) for part in first["loc"])
+    if not field:  # from the whole-model check, whose messages begin with the field
+        field, _, message = message.partition(": ")
+    if first["type"] == "extra_forbidden":
+        message = "is not a field of a request"
+    return InvalidRequest(field, message)

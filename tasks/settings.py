@@ -1,0 +1,60 @@
+"""Every setting, read once from the environment (`SAFELIGHT_*`). A bad value stops the start and names itself."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, SecretStr, ValidationError
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+from tasks.errors import ConfigError
+
+
+class Settings(BaseSettings):
+    model_config = SettingsConfigDict(env_prefix="SAFELIGHT_", frozen=True, extra="ignore", hide_input_in_errors=True)
+
+    redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix|sentinel)://")] = "redis://127.0.0.1:6379/0"
+    #: Before every key of ours. Use a hash tag such as `{safelight}:` on a Redis Cluster.
+    key_prefix: str = "safelight:"
+    s3_endpoint_url: str | None = None
+    #: The host in presigned URLs, as browsers reach it; default: the endpoint itself.
+    s3_public_endpoint_url: str | None = None
+    s3_bucket: Annotated[str, Field(min_length=3, max_length=63)] = "safelight"
+    s3_prefix: str = ""
+    s3_region: str = "us-east-1"
+    models: Path | None = None
+    #: A running attempt that has not renewed for this long is lost.
+    lease_s: Annotated[float, Field(ge=1, le=3_600)] = 15.0
+    #: Failed or lost attempts after which a job fails for good.
+    max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    result_ttl_s: Annotated[float, Field(ge=60)] = 7 * 86_400.0
+    max_queued: Annotated[int, Field(ge=1)] = 100_000
+    #: Queues that carry `safelight.submit`. Add `celery` only if no other Celery app shares this Redis database.
+    submit_queues: str = "safelight.submit"
+    #: Jobs that one worker holds beyond a full batch: they load inputs, wait for their batch, or upload.
+    look_ahead_rows: Annotated[int, Field(ge=0, le=1024)] = 16
+    abort_poll_s: Annotated[float, Field(gt=0, le=5)] = 0.1
+    progress_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.25
+    drain_grace_s: Annotated[float, Field(ge=0, le=3_600)] = 25.0
+    #: How long finished pictures are kept while the object store is away.
+    upload_patience_s: Annotated[float, Field(ge=1)] = 900.0
+    webhook_secret: SecretStr | None = None
+    #: Lets input URLs and webhooks reach private addresses. For development.
+    allow_private_urls: bool = False
+    #: Comma-separated bearer tokens; unset: no authentication.
+    api_keys: SecretStr | None = None
+    max_body_bytes: Annotated[int, Field(ge=1024)] = 20 * 1024 * 1024
+    worker_name: str = Field(default_factory=socket.gethostname)
+    log_level: Annotated[str, Field(pattern=r"^(debug|info|warning|error)$")] = "info"
+
+
+def read_settings() -> Settings:
+    """Settings from the environment. Raises `ConfigError` with the variable's name, never its value."""
+    try:
+        return Settings()
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        name = "SAFELIGHT_" + "_".join(str(part) for part in first["loc"]).upper()
+        raise ConfigError(f"{name}: {first['msg']}") from None

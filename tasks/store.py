@@ -1,0 +1,197 @@
+"""The contract of a job store: who may move a job, and what each move answers. Two stores keep it: Redis and a dict.
+
+Every call is atomic. `attempt` is the fencing token: a write that carries an old one changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal, Protocol
+
+from tasks.errors import SafelightError
+from tasks.job import Job, JobError, JobMetrics, JobStatus, Output, Progress
+from tasks.request import GenerationRequest
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    job_id: str
+    #: Resolved: every default and the seed filled in.
+    request: GenerationRequest
+    #: SHA-256 of the body as the producer sent it, before defaults.
+    digest: str
+    idempotency_key: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Created:
+    job: Job
+    #: False: the same idempotency key and body came before, and this is that job.
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    job: Job
+    attempt: int
+    #: Two crashes while it shared a batch: it must run alone now.
+    solo: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NotClaimed:
+    #: leased: another attempt holds it; aborted: the wish was there first, and the job is aborted now.
+    reason: Literal["unknown", "terminal", "leased", "aborted"]
+
+
+class Lease(StrEnum):
+    HELD = "held"
+    #: Held, and somebody wants the job aborted.
+    ABORT = "abort"
+    #: Another attempt, or the rescuer, has it. Stop, and write nothing.
+    LOST = "lost"
+
+
+class Written(StrEnum):
+    OK = "ok"
+    #: The attempt is not the current one; nothing was written.
+    FENCED = "fenced"
+    #: The job had ended before; nothing was written.
+    TERMINAL = "terminal"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """How an attempt ended; `status` is terminal."""
+
+    status: JobStatus
+    outputs: Sequence[Output] = ()
+    error: JobError | None = None
+    warnings: Sequence[str] = ()
+    metrics: JobMetrics = field(default_factory=JobMetrics)
+
+
+@dataclass(frozen=True, slots=True)
+class Hint:
+    """A job that needs a (new) Celery message."""
+
+    job_id: str
+    model: str
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """An attempt whose lease ran out; `status` is where its job is now (queued, failed or aborted)."""
+
+    hint: Hint
+    status: JobStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """`id` is the stream's own and orders events; `type`: status, progress, preview, done."""
+
+    id: str
+    type: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    jobs: Sequence[Job]
+    #: Pass it to the next call; None: this was the last page.
+    cursor: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    model: str
+    queued: int
+    running: int
+    #: Age of the oldest queued job, seconds.
+    oldest_s: float | None
+
+
+class JobStore(Protocol):
+    """Times are the store's own clock. Every method may raise `StoreUnavailable`."""
+
+    # -- the producer's side ------------------------------------------------------------------------------------
+
+    def create(self, jobs: Sequence[NewJob]) -> Sequence[Created | SafelightError]:
+        """Record queued jobs, each atomically, in as few round trips as it can; answers in the same order.
+
+        An entry is `QueueFull`, or `IdempotencyConflict` for a known key or id with another digest. A known id or key
+        with the same digest answers the job that is there. With `request.supersede`, older live jobs of the group are
+        aborted in the same step.
+        """
+
+    def get(self, job_id: str) -> Job:
+        """Raises `UnknownJob`. For a queued job, `progress` carries its position and ETA."""
+
+    def list(
+        self, *, status: JobStatus | None = None, group: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        """Newest first."""
+
+    def abort(self, job_id: str) -> Job:
+        """Write the durable wish; a queued job ends at once, a terminal one is left as it is. Raises `UnknownJob`."""
+
+    def abort_group(self, group: str) -> Sequence[str]:
+        """Abort every live job of the group; their ids."""
+
+    def events(self, job_id: str, *, after: str = "0", block_s: float = 0.0) -> Sequence[Event]:
+        """Events after the given id, waiting up to `block_s` for the first one. Never raises `UnknownJob`."""
+
+    # -- the worker's side --------------------------------------------------------------------------------------
+
+    def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
+        """queued → running with the next attempt number and a lease."""
+
+    def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
+        """Extend the leases of `{job_id: attempt}` in one round trip."""
+
+    def aborts_wanted(self, job_ids: Sequence[str]) -> frozenset[str]:
+        """Those of the ids that carry an abort key, in one round trip."""
+
+    def report(self, progress: Mapping[tuple[str, int], Progress]) -> None:
+        """Progress of `(job_id, attempt)`, fenced each, in one round trip; emits `progress` events."""
+
+    def preview(self, job_id: str, attempt: int, data: Mapping[str, Any]) -> Written:
+        """Emit a `preview` event, fenced."""
+
+    def isolate(self, job_id: str, attempt: int) -> Written:
+        """Note that the attempt now runs alone, so that a crash is blamed on it."""
+
+    def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
+        """running → terminal."""
+
+    def retry(self, job_id: str, attempt: int, error: JobError, max_attempts: int) -> JobStatus | Written:
+        """A failed attempt: running → queued, or failed once `max_attempts` errors are recorded. The new status, or why not."""
+
+    def release(self, job_id: str, attempt: int) -> Written:
+        """running → queued without an error: given back at drain."""
+
+    def reap(self, max_attempts: int, limit: int = 100) -> Sequence[Reaped]:
+        """End the attempts whose lease ran out: queued again, aborted if wanted, failed (`worker_lost`) if used up.
+
+        A lost attempt counts as a crash; the second crash makes the job run alone; two crashes while alone,
+        or `max_attempts` losses of any other kind, are final.
+        """
+
+    def stale_hints(self, limit: int = 100) -> Sequence[Hint]:
+        """Queued jobs whose message is overdue; their next due time moves on. Queued jobs with an abort key end here."""
+
+    # -- observation --------------------------------------------------------------------------------------------
+
+    def queues(self, models: Sequence[str]) -> Sequence[QueueStats]: ...
+
+    def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:
+        """Publish what a worker says of itself; it vanishes after `ttl_s` without another beat."""
+
+    def workers(self) -> Sequence[Mapping[str, Any]]: ...
+
+    def dead_letters(self, limit: int = 100) -> Sequence[str]:
+        """Ids of failed jobs kept for an operator, newest first."""

@@ -1,0 +1,48 @@
+"""Real servers for the whole session, one Redis database and one bucket for each test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import redis
+
+from tasks.local.servers import RedisServer, S3Server, start_redis, start_s3
+from tasks.settings import Settings
+
+_numbers = itertools.count()
+
+
+@pytest.fixture(scope="session")
+def redis_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
+    server = start_redis(tmp_path_factory.mktemp("redis"))
+    yield server
+    server.process.stop()
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    # SeaweedFS puts unix sockets in its folder, whose paths are limited to 108 bytes: keep it short.
+    server = start_s3(Path(tmp_path_factory.mktemp("s3")))
+    yield server
+    server.process.stop()
+
+
+@pytest.fixture
+def redis_url(redis_server: RedisServer) -> Iterator[str]:
+    """An empty Redis: the shared server, flushed before the test."""
+    with redis.Redis(port=redis_server.port) as client:
+        client.flushall()
+    yield redis_server.url
+
+
+@pytest.fixture
+def settings(redis_url: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Settings:
+    """Settings for an empty Redis and a bucket name of this test's own; credentials are in the environment."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
+    bucket = f"test-{os.getpid()}-{next(_numbers)}"
+    return Settings(redis_url=redis_url, s3_endpoint_url=s3_server.url, s3_bucket=bucket, lease_s=3, worker_name="test")
