@@ -34,7 +34,7 @@ class Settings(BaseSettings):
     #: Queues that carry `safelight.submit`. Add `celery` only if no other Celery app shares this Redis database.
     submit_queues: str = "safelight.submit"
     #: Jobs that one worker holds beyond a full batch: they load inputs, wait for their batch, or upload.
-    look_ahead_rows: Annotated[int, Field(ge=0, le=1024)] = 16
+    look_ahead_rows: Annotated[int, Field(ge=0, le=1024)] = 8
     abort_poll_s: Annotated[float, Field(gt=0, le=5)] = 0.1
     progress_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.25
     drain_grace_s: Annotated[float, Field(ge=0, le=3_600)] = 25.0

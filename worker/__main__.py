@@ -1,0 +1,49 @@
+"""`python -m worker`: read the settings, build the node, serve until a signal."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+
+from tasks.errors import ConfigError, StoreUnavailable
+from tasks.settings import read_settings
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Exit code: 0 after a drain, 1 broken device or model, 2 wrong setting, 4 a server out of reach."""
+    parser = argparse.ArgumentParser(
+        prog="worker",
+        description="Serve models on this machine's device. Settings come from SAFELIGHT_* variables.",
+        epilog="SIGTERM or Ctrl-C: take nothing new, finish what fits in SAFELIGHT_DRAIN_GRACE_S, give the rest back; "
+        "a second one gives everything back at once.",
+    )
+    parser.add_argument(
+        "--model", action="append", default=[], metavar="NAME", help="serve this model of the file only; repeatable"
+    )
+    names = parser.parse_args(argv).model
+    try:
+        settings = read_settings()
+        logging.basicConfig(
+            level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
+        )
+        from engine import ModelLoadError
+        from worker.node import Node
+
+        try:
+            return Node(settings, names).run()
+        except ModelLoadError as error:
+            return _leave(str(error), 1)
+    except ConfigError as error:
+        return _leave(str(error), 2)
+    except StoreUnavailable as error:
+        return _leave(str(error), 4)
+
+
+def _leave(message: str, code: int) -> int:
+    print(f"worker: {message}", file=sys.stderr)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,116 @@
+"""One claimed run of a job inside this process, and the register of those that are live.
+
+An attempt can be stopped from any thread; the reason that weighs most wins: lost over abort over drain.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import IntEnum
+
+from tasks.job import Job
+
+
+class Stop(IntEnum):
+    """Why an attempt must end early. A higher one overrules a lower one."""
+
+    #: The node drains: give the job back.
+    DRAIN = 1
+    #: Somebody wants the job aborted.
+    ABORT = 2
+    #: The lease is gone: write nothing more.
+    LOST = 3
+
+
+class Stopped(Exception):
+    """Raised by `Attempt.check` in the attempt's own thread."""
+
+    def __init__(self, reason: Stop) -> None:
+        super().__init__(reason.name.lower())
+        self.reason = reason
+
+
+class Attempt:
+    """The job as claimed, the fencing token, and the wish to stop."""
+
+    def __init__(self, job: Job, number: int, *, solo: bool) -> None:
+        self.job = job
+        self.number = number
+        self.solo = solo
+        self.claimed_at = time.monotonic()
+        #: Set once the engine has put it into a batch; a drain lets it finish.
+        self.started = False
+        self._reason: Stop | None = None
+        self._lock = threading.Lock()
+        self._wake = threading.Event()
+        self._on_stop: Callable[[], object] | None = None
+
+    @property
+    def key(self) -> tuple[str, int]:
+        return self.job.id, self.number
+
+    @property
+    def request_id(self) -> str:
+        """The engine's name for it: a job that comes back to the same process is another request."""
+        return f"{self.job.id}.{self.number}"
+
+    @property
+    def reason(self) -> Stop | None:
+        return self._reason
+
+    def stop(self, reason: Stop) -> None:
+        """Idempotent, from any thread."""
+        with self._lock:
+            if self._reason is not None and self._reason >= reason:
+                return
+            self._reason = reason
+            on_stop = self._on_stop
+        self._wake.set()
+        if on_stop is not None:
+            on_stop()
+
+    def bind(self, on_stop: Callable[[], object]) -> None:
+        """Call this at a stop; at once if it has come already."""
+        with self._lock:
+            self._on_stop = on_stop
+            stopped = self._reason is not None
+        if stopped:
+            on_stop()
+
+    def check(self) -> None:
+        """Raises `Stopped` if the attempt must end."""
+        if self._reason is not None:
+            raise Stopped(self._reason)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, but no longer than until a stop. Raises `Stopped`."""
+        self._wake.wait(seconds)
+        self.check()
+
+
+class Attempts:
+    """The live attempts of this process by `(job id, number)`. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._live: dict[tuple[str, int], Attempt] = {}
+        self._lock = threading.Lock()
+
+    @contextmanager
+    def holding(self, attempt: Attempt) -> Iterator[Attempt]:
+        with self._lock:
+            self._live[attempt.key] = attempt
+        try:
+            yield attempt
+        finally:
+            with self._lock:
+                self._live.pop(attempt.key, None)
+
+    def live(self) -> tuple[Attempt, ...]:
+        with self._lock:
+            return tuple(self._live.values())
+
+    def __len__(self) -> int:
+        return len(self._live)

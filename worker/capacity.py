@@ -1,0 +1,41 @@
+"""How much of a models file this node takes on, as plain numbers. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from engine import EngineConfig
+from tasks.errors import ConfigError
+from tasks.models import Models, ModelSpec
+
+#: Threads for `safelight.submit`, which must not wait behind jobs.
+SUBMIT_SLOTS = 2
+
+
+def served(models: Models, names: Sequence[str]) -> tuple[ModelSpec, ...]:
+    """The specs of the named models, or all. Raises `ConfigError` for a name that the file does not have."""
+    for name in names:
+        if models.get(name) is None:
+            raise ConfigError(f"--model {name}: not in the models file; it has {', '.join(models.names)}")
+    return tuple(spec for spec in models if not names or spec.name in names)
+
+
+def num_slots(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
+    """Deliveries in flight: a full batch for each engine, and as many more as may load, wait or upload meanwhile."""
+    return sum(spec.max_batch_rows for spec in specs) + look_ahead_rows + SUBMIT_SLOTS
+
+
+def engine_config(spec: ModelSpec) -> EngineConfig:
+    return EngineConfig(
+        model=spec.source,
+        revision=spec.revision,
+        dtype=spec.dtype,
+        device=spec.device,
+        mode=spec.mode,
+        max_batch_rows=spec.max_batch_rows,
+        admission_wait_ms=spec.admission_wait_ms,
+        offload=None if spec.offload == "none" else spec.offload,
+        compile=spec.compile,
+        pipeline_class=spec.pipeline_class,
+        allow_pickle=spec.allow_pickle,
+    )

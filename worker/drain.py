@@ -1,0 +1,56 @@
+"""Leaving in good order: nothing new, what runs may finish within the grace, the rest goes back to the queue."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from worker.attempt import Attempt, Attempts, Stop
+
+log = logging.getLogger(__name__)
+
+
+class Drain:
+    """`begin` may be called from a signal handler; a second call gives everything back at once."""
+
+    def __init__(self, attempts: Attempts, grace_s: float) -> None:
+        self._attempts = attempts
+        self._grace_s = grace_s
+        self._begun = threading.Event()
+        self._hurry = threading.Event()
+        #: Why the process should end with a failure, if it should.
+        self.broken: str | None = None
+
+    def begin(self) -> None:
+        if self._begun.is_set():
+            self._hurry.set()
+            return
+        self._begun.set()
+        threading.Thread(target=self._run, name="drain", daemon=True).start()
+
+    def begin_broken(self, reason: str) -> None:
+        """The device is gone: nothing that is here can finish here."""
+        if self.broken is None:
+            self.broken = reason
+            log.error("this worker stops: %s", reason)
+        self._hurry.set()
+        if not self._begun.is_set():
+            self.begin()
+
+    @property
+    def draining(self) -> bool:
+        return self._begun.is_set()
+
+    def _run(self) -> None:
+        live = self._attempts.live()
+        log.info("draining: %d jobs are here; those not yet in a batch go back at once", len(live))
+        self._give_back([attempt for attempt in live if not attempt.started])
+        deadline = time.monotonic() + self._grace_s
+        while len(self._attempts) and time.monotonic() < deadline and not self._hurry.wait(0.05):
+            self._give_back([attempt for attempt in self._attempts.live() if not attempt.started])
+        self._give_back(list(self._attempts.live()))
+
+    def _give_back(self, attempts: list[Attempt]) -> None:
+        for attempt in attempts:
+            attempt.stop(Stop.DRAIN)

@@ -1,0 +1,324 @@
+"""A job's life in this process, from its message to its outcome, as one plain story: claim, render, store, settle."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from engine import (
+    Aborted,
+    Completed,
+    DiffusionEngine,
+    DiffusionRequest,
+    EngineClosed,
+    EngineDead,
+    Failed,
+    Preview,
+    Progress,
+    SamplingParams,
+    Started,
+)
+from tasks.artifacts import UploadFailed
+from tasks.errors import InvalidRequest, StoreUnavailable
+from tasks.hints import Hinter
+from tasks.inputs import InputLoader
+from tasks.job import JobError, JobMetrics, JobStatus, Output
+from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
+from worker.attempt import Attempt, Attempts, Stop, Stopped
+from worker.gate import Gate
+from worker.progress import ProgressWriter, progress_of
+from worker.uploads import Uploader
+
+log = logging.getLogger(__name__)
+
+_STORE_PAUSE_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The attempt ends the job."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The attempt failed; another may do better."""
+
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """The job is as good as new; another node takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """The lease is lost: somebody else settles it."""
+
+
+Verdict = Finish | Retry | GiveBack | LetGo
+
+
+class Generate:
+    """Everything that a job meets on its way. One thread a job calls `run` and waits in it."""
+
+    def __init__(
+        self,
+        *,
+        store: JobStore,
+        engines: Mapping[str, DiffusionEngine],
+        hinter: Hinter,
+        inputs: InputLoader,
+        uploader: Uploader,
+        attempts: Attempts,
+        progress: ProgressWriter,
+        gate: Gate,
+        worker: str,
+        lease_s: float,
+        max_attempts: int,
+        draining: Callable[[], bool],
+        on_broken: Callable[[str], None],
+    ) -> None:
+        self._store = store
+        self._engines = engines
+        self._hinter = hinter
+        self._inputs = inputs
+        self._uploader = uploader
+        self._attempts = attempts
+        self._progress = progress
+        self._gate = gate
+        self._worker = worker
+        self._lease_s = lease_s
+        self._max_attempts = max_attempts
+        self._draining = draining
+        self._on_broken = on_broken
+
+    def run(self, job_id: str) -> str:
+        """What became of the delivery, in a word for the log. Returns only when the store knows the outcome."""
+        with self._gate.entering(self._draining) as entered:
+            if not entered:
+                return "draining"  # still queued; its next message is sent when this one is overdue
+            claimed = self._claim(job_id)
+            if isinstance(claimed, NotClaimed):
+                return claimed.reason
+            attempt = Attempt(claimed.job, claimed.attempt, solo=claimed.solo)
+            with self._attempts.holding(attempt):
+                verdict, outputs = self._attempt(attempt)
+                return self._settle(attempt, verdict, outputs)
+
+    def _claim(self, job_id: str) -> Claimed | NotClaimed:
+        while not self._draining():
+            try:
+                return self._store.claim(job_id, self._worker, self._lease_s)
+            except StoreUnavailable:
+                time.sleep(_STORE_PAUSE_S)
+        return NotClaimed("leased")
+
+    # -- rendering ----------------------------------------------------------------------------------------------
+
+    def _attempt(self, attempt: Attempt) -> tuple[Verdict, tuple[Output, ...]]:
+        """How the attempt ended, and the objects that it stored."""
+        try:
+            if not attempt.solo:
+                return self._render_and_store(attempt)
+            with self._gate.alone(attempt.check):
+                self._store.isolate(attempt.job.id, attempt.number)
+                return self._render_and_store(attempt)
+        except Stopped as stopped:
+            return _stopped(stopped.reason), ()
+        except InvalidRequest as error:
+            return _failed(attempt, error.error_type, str(error)), ()
+        except UploadFailed as error:
+            return _failed(attempt, "upload_failed", str(error)), ()
+        except (EngineClosed, EngineDead) as error:
+            if not self._draining():
+                self._on_broken(f"the engine of model {attempt.job.request.model} is gone: {error}")
+            return GiveBack(), ()
+        except Exception as error:
+            log.exception("job %s: unexpected error", attempt.job.id)
+            return Retry(_error(attempt, "internal", f"{type(error).__name__}: {error}", retryable=True)), ()
+        finally:
+            self._progress.forget(attempt.key)
+
+    def _render_and_store(self, attempt: Attempt) -> tuple[Verdict, tuple[Output, ...]]:
+        remaining_s = _remaining_s(attempt)
+        if remaining_s is not None and remaining_s <= 0:
+            return _failed(attempt, "deadline_exceeded", "its deadline passed while it waited"), ()
+        began = time.monotonic()
+        request, warnings = self._engine_request(attempt, remaining_s)
+        load_ms = (time.monotonic() - began) * 1000
+        end = self._denoise(attempt, request)
+        match end:
+            case Aborted():
+                attempt.check()
+                return GiveBack(), ()  # the engine closed under it
+            case Failed(error_type=kind, message=message, retryable=True):
+                return Retry(_error(attempt, kind, message, retryable=True)), ()
+            case Failed(error_type=kind, message=message):
+                return _failed(attempt, kind, message), ()
+        began = time.monotonic()
+        self._note(attempt, "uploading", *self._steps(attempt))
+        outputs = self._uploader.store(attempt, end.media)
+        metrics = _metrics(attempt, end, load_ms, (time.monotonic() - began) * 1000)
+        outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=(*warnings, *end.warnings), metrics=metrics)
+        return Finish(outcome), outputs
+
+    def _engine_request(self, attempt: Attempt, deadline_s: float | None) -> tuple[DiffusionRequest, tuple[str, ...]]:
+        wish = attempt.job.request
+        assert wish.height and wish.width and wish.num_inference_steps and wish.seed is not None
+        assert wish.guidance_scale is not None
+        images = {}
+        warnings: list[str] = []
+        for field, uri in (("image", wish.image), ("mask_image", wish.mask_image)):
+            if uri is not None:
+                self._note(attempt, "loading", 0, wish.num_inference_steps)
+                loaded = self._inputs.load_image(uri, field, size=(wish.width, wish.height))
+                images[field] = loaded.image
+                warnings += loaded.warnings
+        params = SamplingParams(
+            height=wish.height,
+            width=wish.width,
+            num_inference_steps=wish.num_inference_steps,
+            guidance_scale=wish.guidance_scale,
+            seed=wish.seed,
+            num_outputs=wish.num_outputs,
+            negative_prompt=wish.negative_prompt,
+            strength=wish.strength,
+            noise_scheduler=wish.noise_scheduler,
+            num_frames=wish.num_frames,
+            fps=wish.fps,
+            duration_s=wish.duration_s,
+            exact=wish.exact,
+            preview_every=wish.preview_every,
+        )
+        request = DiffusionRequest(
+            request_id=attempt.request_id,
+            prompt=wish.prompt,
+            params=params,
+            priority=wish.priority,
+            deadline_s=deadline_s,
+            solo=attempt.solo,
+            **images,
+        )
+        return request, tuple(warnings)
+
+    def _denoise(self, attempt: Attempt, request: DiffusionRequest) -> Completed | Aborted | Failed:
+        attempt.check()
+        assert attempt.job.request.model is not None
+        engine = self._engines[attempt.job.request.model]
+        stream = engine.submit(request)
+        attempt.bind(lambda: engine.abort(request.request_id))
+        for event in stream:
+            match event:
+                case Started():
+                    attempt.started = True
+                case Progress(stage=stage, step=step, num_steps=num_steps):
+                    self._note(attempt, stage, step, num_steps)
+                case Preview():
+                    pass
+                case Completed() | Aborted() | Failed():
+                    return event
+        raise EngineClosed("the stream ended without an outcome")
+
+    def _steps(self, attempt: Attempt) -> tuple[int, int]:
+        num_steps = attempt.job.request.num_inference_steps or 0
+        return num_steps, num_steps
+
+    def _note(self, attempt: Attempt, stage: str, step: int, num_steps: int) -> None:
+        self._progress.note(attempt.key, progress_of(stage, step, num_steps))  # type: ignore[arg-type]
+
+    # -- settling -----------------------------------------------------------------------------------------------
+
+    def _settle(self, attempt: Attempt, verdict: Verdict, outputs: tuple[Output, ...]) -> str:
+        """Write the verdict, however long the store is away, unless the lease goes first."""
+        while True:
+            if attempt.reason is Stop.LOST:
+                verdict = LetGo()
+            elif attempt.reason is Stop.ABORT:
+                verdict = _stopped(Stop.ABORT)
+            try:
+                word, keeps_outputs = self._write(attempt, verdict)
+            except StoreUnavailable:
+                time.sleep(_STORE_PAUSE_S)
+                continue
+            if not keeps_outputs:
+                self._uploader.discard(outputs)
+            log.info("job %s attempt %d: %s", attempt.job.id, attempt.number, word)
+            return word
+
+    def _write(self, attempt: Attempt, verdict: Verdict) -> tuple[str, bool]:
+        """Returns a word for the log, and whether the record now names the outputs."""
+        job_id, number = attempt.key
+        match verdict:
+            case Finish(outcome):
+                written = self._store.finish(job_id, number, outcome)
+                done = written is Written.OK
+                return (outcome.status.value if done else written.value), done and bool(outcome.outputs)
+            case Retry(error):
+                answer = self._store.retry(job_id, number, error, self._max_attempts)
+                if answer is JobStatus.QUEUED:
+                    self._hint(attempt)
+                return answer.value, False
+            case GiveBack():
+                written = self._store.release(job_id, number)
+                if written is Written.OK:
+                    self._hint(attempt)
+                return "given back" if written is Written.OK else written.value, False
+            case LetGo():
+                return "lease lost", False
+
+    def _hint(self, attempt: Attempt) -> None:
+        request = attempt.job.request
+        assert request.model is not None
+        self._hinter.publish([Hint(attempt.job.id, request.model, request.priority)])
+
+
+def _stopped(reason: Stop) -> Verdict:
+    match reason:
+        case Stop.LOST:
+            return LetGo()
+        case Stop.ABORT:
+            return Finish(Outcome(JobStatus.ABORTED))
+        case Stop.DRAIN:
+            return GiveBack()
+
+
+def _error(attempt: Attempt, kind: str, message: str, *, retryable: bool) -> JobError:
+    return JobError.model_validate(
+        {"type": kind, "message": message[:2000], "retryable": retryable, "attempt": attempt.number}
+    )
+
+
+def _failed(attempt: Attempt, kind: str, message: str) -> Finish:
+    return Finish(Outcome(JobStatus.FAILED, error=_error(attempt, kind, message, retryable=False)))
+
+
+def _remaining_s(attempt: Attempt) -> float | None:
+    """Seconds left of the deadline at the claim, by the store's clock alone."""
+    job = attempt.job
+    if job.request.deadline_s is None:
+        return None
+    assert job.started_at is not None
+    return job.request.deadline_s - (job.started_at - job.created_at).total_seconds()
+
+
+def _metrics(attempt: Attempt, end: Completed, load_ms: float, upload_ms: float) -> JobMetrics:
+    job = attempt.job
+    assert job.started_at is not None
+    before_ms = (job.started_at - job.created_at).total_seconds() * 1000
+    metrics = JobMetrics(
+        queue_ms=before_ms + end.metrics.queue_ms,
+        preprocess_ms=load_ms + end.metrics.encode_ms,
+        denoise_ms=end.metrics.denoise_ms,
+        decode_ms=end.metrics.decode_ms,
+        upload_ms=upload_ms,
+        total_ms=before_ms + (time.monotonic() - attempt.claimed_at) * 1000,
+        batch_size_mean=end.metrics.batch_rows_mean,
+        device_seconds=end.metrics.device_seconds,
+    )
+    rounded = {name: round(value, 3) for name, value in metrics.model_dump().items() if value is not None}
+    return metrics.model_copy(update=rounded)

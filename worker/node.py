@@ -1,0 +1,184 @@
+"""One node: engines, stores, watchers and Celery's consumer, built once, started together and stopped in order."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import secrets
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from celery import signals as celery_signals
+from celery.worker import state as celery_state
+
+from engine import DiffusionEngine
+from tasks.app import GENERATE, make_app, queue_for
+from tasks.artifacts import ArtifactStore
+from tasks.hints import Hinter
+from tasks.inputs import InputLoader
+from tasks.models import ModelSpec, load_models
+from tasks.redis_store import RedisJobStore, connect
+from tasks.settings import Settings
+from tasks.submit_task import register_submit
+from worker.aborts import AbortWatcher
+from worker.attempt import Attempts
+from worker.capacity import engine_config, num_slots, served
+from worker.drain import Drain
+from worker.gate import Gate
+from worker.generate import Generate
+from worker.lease import LeaseKeeper
+from worker.periodic import Periodic
+from worker.pool import DeliveryPool, current_delivery
+from worker.progress import ProgressWriter
+from worker.rescue import Rescuer
+from worker.uploads import Uploader
+
+log = logging.getLogger(__name__)
+
+_RESCUE_INTERVAL_S = 1.0
+_BEAT_INTERVAL_S = 2.0
+
+
+class Node:
+    """Raises `StoreUnavailable`, `ConfigError` or the engine's load error from `run`, before any job is taken."""
+
+    def __init__(self, settings: Settings, model_names: Sequence[str] = ()) -> None:
+        self._settings = settings
+        self._models = load_models(settings.models)
+        self._specs = served(self._models, model_names)
+        #: One incarnation: a restarted process is another owner.
+        self.name = f"{settings.worker_name}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._attempts = Attempts()
+        self._drain = Drain(self._attempts, settings.drain_grace_s)
+
+    def run(self) -> int:
+        """Serve until a signal; the exit code."""
+        settings = self._settings
+        client = connect(settings)
+        store = RedisJobStore(
+            client, settings.key_prefix, result_ttl_s=settings.result_ttl_s, max_queued=settings.max_queued
+        )
+        artifacts = ArtifactStore(settings)
+        store.queues([spec.name for spec in self._specs])  # fails now, with a sentence, if Redis cannot be reached
+        artifacts.ensure_bucket()
+        with contextlib.ExitStack() as stack:
+            engines = {spec.name: stack.enter_context(_load(spec)) for spec in self._specs}
+            hinter = Hinter(settings)
+            progress = ProgressWriter(store)
+            generate = Generate(
+                store=store,
+                engines=engines,
+                hinter=hinter,
+                inputs=InputLoader(settings, artifacts),
+                uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s),
+                attempts=self._attempts,
+                progress=progress,
+                gate=Gate(),
+                worker=self.name,
+                lease_s=settings.lease_s,
+                max_attempts=settings.max_attempts,
+                draining=lambda: self._drain.draining,
+                on_broken=self._on_broken,
+            )
+            for actor in self._actors(store, hinter, progress, engines):
+                actor.start()
+                stack.callback(actor.stop)
+            self._beat(store, engines)
+            self._consume(store, hinter, generate)
+            self._beat(store, engines)
+        return 1 if self._drain.broken else 0
+
+    def _actors(
+        self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter, engines: Mapping[str, DiffusionEngine]
+    ) -> tuple[Periodic, ...]:
+        settings = self._settings
+        keeper = LeaseKeeper(store, self._attempts, settings.lease_s)
+        rescuer = Rescuer(store, hinter, settings.max_attempts, keeper.has_kept_for_a_lease)
+        watcher = AbortWatcher(store, self._attempts)
+        return (
+            Periodic("lease-keeper", keeper.tick, keeper.interval_s),
+            Periodic("abort-watcher", watcher.tick, settings.abort_poll_s),
+            Periodic("progress", progress.tick, settings.progress_interval_s),
+            Periodic("rescuer", rescuer.tick, _RESCUE_INTERVAL_S, jitter=0.5),
+            Periodic("beat", lambda: self._beat(store, engines), _BEAT_INTERVAL_S),
+        )
+
+    def _consume(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> None:
+        app = make_app(self._settings)
+
+        @app.task(name=GENERATE, ignore_result=True)  # type: ignore[untyped-decorator]
+        def run_job(job_id: str) -> str:
+            delivery = current_delivery()
+            if delivery is not None:
+                delivery.on_terminate(lambda: store.abort(job_id))
+            return generate.run(job_id)
+
+        register_submit(app, store, self._models, hinter)
+
+        def abort_revoked(request: Any = None, **_: Any) -> None:
+            """`celery control revoke` acks the message; the record must not wait for it for ever."""
+            if request is not None and request.task == GENERATE and request.args:
+                store.abort(request.args[0])
+
+        celery_signals.task_revoked.connect(abort_revoked, weak=False)
+        queues = [queue_for(spec.name) for spec in self._specs]
+        queues += [name.strip() for name in self._settings.submit_queues.split(",") if name.strip()]
+        DeliveryPool.drain_s = self._settings.drain_grace_s + 5
+        controller = app.WorkController(
+            hostname=f"safelight@{self.name.replace(':', '-')}",
+            pool_cls=DeliveryPool,
+            concurrency=num_slots(self._specs, self._settings.look_ahead_rows),
+            queues=queues,
+            loglevel=self._settings.log_level.upper(),
+            without_gossip=True,
+            without_mingle=True,
+            without_heartbeat=True,
+        )
+        self._take_signals()
+        log.info("worker %s takes jobs from %s", self.name, ", ".join(queues))
+        controller.start()
+
+    def _take_signals(self) -> None:
+        def leave(signum: int, frame: object) -> None:
+            self._drain.begin()
+            celery_state.should_stop = 0
+
+        for signum in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(signum, leave)
+
+    def _on_broken(self, reason: str) -> None:
+        self._drain.begin_broken(reason)
+        celery_state.should_stop = 1
+
+    def _beat(self, store: RedisJobStore, engines: Mapping[str, DiffusionEngine]) -> None:
+        info: dict[str, Any] = {
+            "name": self.name,
+            "host": self._settings.worker_name,
+            "pid": os.getpid(),
+            "state": "draining" if self._drain.draining else "ready",
+            "jobs": len(self._attempts),
+            "models": {name: _described(engine) for name, engine in engines.items()},
+        }
+        store.beat(self.name, info, ttl_s=4 * _BEAT_INTERVAL_S)
+
+
+def _load(spec: ModelSpec) -> DiffusionEngine:
+    log.info("loading model %s from %s", spec.name, spec.source)
+    return DiffusionEngine.make_engine(engine_config(spec))
+
+
+def _described(engine: DiffusionEngine) -> dict[str, Any]:
+    stats = engine.stats()
+    return {
+        "device": stats.device,
+        "dtype": stats.dtype,
+        "mode": stats.mode,
+        "waiting_rows": stats.waiting_rows,
+        "running_rows": stats.running_rows,
+        "batches": stats.batches,
+        "rows_done": stats.rows_done,
+        "mean_batch_rows": stats.mean_batch_rows,
+        "step_ms": stats.step_ms,
+    }

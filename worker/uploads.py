@@ -1,0 +1,101 @@
+"""Finished media become stored objects: encoded once, put with patience, verified. Off the device's thread."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from dataclasses import dataclass
+
+from engine import Media
+from engine.media import content_type, encode
+from tasks.artifacts import ArtifactStore, UploadFailed, object_key
+from tasks.job import Output
+from worker.attempt import Attempt
+
+log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    media: Media
+    body: bytes
+    sha256: str
+
+
+class Uploader:
+    """At most `num_parallel` jobs encode and upload at a time, so that they do not crowd out the device's thread."""
+
+    def __init__(self, artifacts: ArtifactStore, prefix: str, patience_s: float, num_parallel: int = 4) -> None:
+        self._artifacts = artifacts
+        self._prefix = prefix
+        self._patience_s = patience_s
+        self._slots = threading.BoundedSemaphore(num_parallel)
+
+    def store(self, attempt: Attempt, media: tuple[Media, ...]) -> tuple[Output, ...]:
+        """Raises `UploadFailed` if the store refuses for good or patience ends, `Stopped` at an abort or a lost lease."""
+        output_format = attempt.job.request.output_format
+        assert output_format is not None
+        with self._slots:
+            encoded = [self._encode(attempt, item, output_format) for item in media]
+        give_up_at = time.monotonic() + self._patience_s
+        return tuple(self._put(attempt, k, item, output_format, give_up_at) for k, item in enumerate(encoded))
+
+    def _encode(self, attempt: Attempt, media: Media, output_format: str) -> Encoded:
+        body = encode(media, output_format, parameters(attempt, media.seed))
+        return Encoded(media, body, hashlib.sha256(body).hexdigest())
+
+    def _put(self, attempt: Attempt, k: int, item: Encoded, output_format: str, give_up_at: float) -> Output:
+        mime = content_type(output_format)
+        key = object_key(
+            self._prefix, attempt.job.request.output_prefix, attempt.job.id, attempt.number, k, output_format
+        )
+        pause_s = _FIRST_PAUSE_S
+        while True:
+            attempt.check()
+            try:
+                with self._slots:
+                    uri = self._artifacts.put(key, item.body, mime, item.sha256, {"seed": str(item.media.seed)})
+                break
+            except UploadFailed as error:
+                if not error.retryable or time.monotonic() + pause_s > give_up_at:
+                    raise
+                log.warning("job %s: upload failed, again in %.1f s: %s", attempt.job.id, pause_s, error)
+            attempt.sleep(pause_s)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+        height, width = item.media.pixels.shape[-3:-1]
+        return Output(
+            uri=uri,
+            content_type=mime,
+            width=width,
+            height=height,
+            seed=item.media.seed,
+            size_bytes=len(item.body),
+            sha256=item.sha256,
+        )
+
+    def discard(self, outputs: tuple[Output, ...]) -> None:
+        """Remove objects that no record will ever name; litter is tolerable, so failures are only logged."""
+        if not outputs:
+            return
+        try:
+            self._artifacts.delete([output.uri for output in outputs])
+        except Exception as error:
+            log.warning("could not delete %d unneeded objects: %s", len(outputs), error)
+
+
+def parameters(attempt: Attempt, seed: int) -> dict[str, object]:
+    """What a picture carries of its own making."""
+    request = attempt.job.request
+    fields = request.model_dump(
+        include={
+            "model", "prompt", "negative_prompt", "height", "width", "num_inference_steps", "guidance_scale",
+            "noise_scheduler", "strength", "loras",
+        },
+        exclude_none=True,
+        mode="json",
+    )  # fmt: skip
+    return {**fields, "seed": seed, "job": attempt.job.id}
