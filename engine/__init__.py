@@ -1,0 +1,53 @@
+"""Safelight's diffusion engine: one device thread, continuous admission, batches of compatible rows.
+
+Importing this package is cheap: torch and diffusers are imported when an engine loads its model, not before.
+It knows nothing of queues, storage or HTTP.
+"""
+
+from .config import EngineConfig
+from .core import DiffusionEngine
+from .errors import EngineClosed, EngineDead, InvalidRequest, ModelLoadError, QueueFull
+from .params import SamplingParams
+from .request import DiffusionRequest
+from .result import (
+    Aborted,
+    Chunk,
+    Completed,
+    ErrorType,
+    Event,
+    Failed,
+    Media,
+    Metrics,
+    Preview,
+    Progress,
+    Stage,
+    Started,
+)
+from .stats import EngineStats
+from .stream import OutputStream
+
+__all__ = [
+    "Aborted",
+    "Chunk",
+    "Completed",
+    "DiffusionEngine",
+    "DiffusionRequest",
+    "EngineClosed",
+    "EngineConfig",
+    "EngineDead",
+    "EngineStats",
+    "ErrorType",
+    "Event",
+    "Failed",
+    "InvalidRequest",
+    "Media",
+    "Metrics",
+    "ModelLoadError",
+    "OutputStream",
+    "Preview",
+    "Progress",
+    "QueueFull",
+    "SamplingParams",
+    "Stage",
+    "Started",
+]

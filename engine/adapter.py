@@ -1,0 +1,79 @@
+"""The seam between the engine and a model: what the device thread asks of a pipeline, and nothing of torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from .batch import Batch
+from .batch_key import BatchKey, Task
+from .request import DiffusionRequest
+from .result import Media, Stage
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+#: a picture of row `n` of the running batch as it stands now
+PreviewRow = Callable[[int], "Image.Image"]
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """A row's result, and what of its request was not followed to the letter."""
+
+    media: Media
+    warnings: tuple[str, ...] = ()
+
+
+#: one a row, in order: its output, or why this row alone has none
+RowOutcome = Output | Exception
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What a loaded model can do. `max_rows` 1 means that it must not be batched; None sets no bound.
+
+    `default_size` is the (height, width) that the model was made for, `size_multiple` must divide both sides.
+    """
+
+    model_class: str
+    device: str
+    dtype: str
+    tasks: frozenset[Task]
+    default_size: tuple[int, int]
+    size_multiple: int = 8
+    max_rows: int | None = None
+
+
+class StepHook(Protocol):
+    """Called on the device thread at every boundary of a batch; raises BatchAborted to stop it there."""
+
+    def __call__(self, stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
+        """`step` of `num_steps` denoise steps are done and `stage` goes on."""
+
+
+class PipelineAdapter(Protocol):
+    """One model. Every method is called on the device thread, `load` first, `close` last and in any case."""
+
+    def load(self) -> Capabilities:
+        """Make the model ready. Raises ModelLoadError."""
+
+    def batch_key(self, request: DiffusionRequest) -> BatchKey:
+        """Resolve a request against the model. Raises InvalidRequest for what can never run. Cheap, no device work."""
+
+    def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
+        """Denoise and decode. A row's output depends on its own request alone.
+
+        Raises OutOfMemory when the rows do not fit, BatchAborted as the hook raised it, anything else when the
+        culprit is unknown. Leaves the model fit for the next batch in every case.
+        """
+
+    def methods(self) -> Mapping[str, Callable[..., object]]:
+        """What `collective_rpc` may call, by name."""
+
+    def probe(self) -> None:
+        """After an error: raises DeviceLost if the device is unusable."""
+
+    def close(self) -> None:
+        """Let go of the model and its memory. Idempotent."""

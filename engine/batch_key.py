@@ -1,0 +1,35 @@
+"""What rows must share to run in one pipeline call. Adapters build the key, so that whoever collates also decides."""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Literal
+
+Task = Literal["text2image", "image2image", "inpaint"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchKey:
+    """Law: rows with equal keys always collate. Sizes are pixels; `image_size` is the conditioning image's (W, H).
+
+    `strength` and `noise_scheduler` hold what will run, defaults filled in, so that saying a default aloud changes no
+    key. `extra` is the adapter's own, for conditions that only its pipeline has.
+    """
+
+    task: Task
+    height: int
+    width: int
+    num_inference_steps: int
+    guidance_scale: float
+    has_negative: bool
+    strength: float | None = None
+    noise_scheduler: str | None = None
+    num_frames: int | None = None
+    fps: float | None = None
+    duration_s: float | None = None
+    image_size: tuple[int, int] | None = None
+    extra: Hashable = None
+
+    @property
+    def footprint(self) -> Hashable:
+        """What decides the memory a row takes; steps and strength do not."""
+        return self.task, self.height, self.width, self.num_frames, self.duration_s, self.guidance_scale > 1.0

@@ -1,0 +1,65 @@
+"""Everything that is fixed when an engine starts. Checked once, never changed."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+Dtype = Literal["auto", "float32", "bfloat16", "float16"]
+Mode = Literal["auto", "request", "step"]
+Offload = Literal["model", "sequential"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """How to load and serve one model. Raises ValueError naming the field.
+
+    `model` is a path, a hub id, `bundled:tiny` or `fake:…` (see `engine.testing`). `max_batch_rows` bounds the rows
+    of one pipeline call. The oldest of compatible requests waits at most `admission_wait_ms` for company. Batch-mates
+    are looked for among the first `look_ahead` waiting requests, no request is overtaken by more than `max_passes`
+    batches, and waiting `ageing_s` is worth one level of priority. `max_waiting` bounds the waiting requests.
+    """
+
+    model: str
+    revision: str | None = None
+    dtype: Dtype = "auto"
+    device: str = "auto"
+    mode: Mode = "auto"
+    max_batch_rows: int = 8
+    admission_wait_ms: float = 20.0
+    look_ahead: int = 128
+    max_passes: int = 8
+    ageing_s: float = 10.0
+    max_waiting: int = 1024
+    warmup: bool = True
+    offload: Offload | None = None
+    compile: bool = False
+    pipeline_class: str | None = None
+    allow_pickle: bool = False
+    local_files_only: bool = False
+    num_threads: int | None = None
+
+    def __post_init__(self) -> None:
+        if not self.model:
+            raise ValueError("model must name a path, a hub id or a bundled model")
+        _require_choice("dtype", self.dtype, get_args(Dtype))
+        _require_choice("mode", self.mode, get_args(Mode))
+        _require_choice("offload", self.offload, (None, *get_args(Offload)))
+        if self.mode == "step":
+            raise ValueError("mode: step mode is not available in this version; use 'auto' or 'request'")
+        for name, value in (
+            ("max_batch_rows", self.max_batch_rows),
+            ("look_ahead", self.look_ahead),
+            ("max_passes", self.max_passes),
+            ("max_waiting", self.max_waiting),
+            ("num_threads", self.num_threads),
+        ):
+            if value is not None and value < 1:
+                raise ValueError(f"{name} must be at least 1, not {value}")
+        if self.admission_wait_ms < 0:
+            raise ValueError(f"admission_wait_ms must be at least 0, not {self.admission_wait_ms}")
+        if self.ageing_s <= 0:
+            raise ValueError(f"ageing_s must be above 0, not {self.ageing_s}")
+
+
+def _require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:
+    if value not in choices:
+        raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, not {value!r}")

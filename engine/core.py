@@ -1,0 +1,180 @@
+"""The engine's face: thread-safe calls that put commands into the device thread's inbox."""
+
+import atexit
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import suppress
+from types import TracebackType
+from typing import Self
+
+from .adapter import Capabilities, PipelineAdapter
+from .config import EngineConfig
+from .errors import EngineClosed
+from .inbox import Abort, AbortRequest, Call, Inbox, Submit
+from .ledger import Account, Ledger
+from .lifecycle import Lifecycle, State
+from .loop import DeviceLoop
+from .registry import make_adapter
+from .request import DiffusionRequest
+from .result import Failed
+from .stats import EngineStats
+from .stream import OutputStream
+
+
+class DiffusionEngine:
+    """One model on one device thread. Build it with `make_engine`; safe from any thread and any event loop."""
+
+    def __init__(
+        self, config: EngineConfig, adapter: PipelineAdapter, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._config = config
+        self._adapter = adapter
+        self._clock = clock
+        self._inbox = Inbox()
+        self._ledger = Ledger(config.max_waiting)
+        self._lifecycle = Lifecycle()
+        self._loop = DeviceLoop(config, adapter, self._inbox, self._ledger, self._lifecycle, clock)
+        self._ready: Future[Capabilities] = Future()
+        # A daemon, so that a forgotten engine cannot keep the interpreter; closed at exit, so that torch never
+        # runs in a dying one.
+        self._thread = threading.Thread(
+            target=self._loop.run, args=(self._ready,), name="safelight-device", daemon=True
+        )
+
+    @classmethod
+    def make_engine(
+        cls,
+        config: EngineConfig,
+        *,
+        adapter: PipelineAdapter | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> Self:
+        """Resolve, load and warm up. If any of it fails, everything is closed and the error raised (ModelLoadError)."""
+        engine = cls(config, adapter or make_adapter(config), clock)
+        engine._start()
+        return engine
+
+    def _start(self) -> None:
+        atexit.register(self.close)
+        self._thread.start()
+        try:
+            self._ready.result()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the loaded model can do."""
+        return self._ready.result()
+
+    def submit(self, request: DiffusionRequest) -> OutputStream:
+        """Queue a request; the stream tells what becomes of it, a request that the model cannot run included.
+
+        Raises ValueError if its id is active, QueueFull, EngineClosed, EngineDead.
+        """
+        self._inbox.require_open()
+        stream = OutputStream(request.request_id, lambda: self._send(AbortRequest(request)))
+        account = Account(request, stream, self._clock())
+        self._ledger.open(account)
+        try:
+            self._inbox.put(Submit(request, account.submitted_s))
+        except EngineClosed as error:
+            self._ledger.end(account, Failed(request.request_id, "internal", str(error), retryable=True))
+            raise
+        return stream
+
+    def abort(self, request_ids: str | Iterable[str]) -> None:
+        """End these requests: a waiting one at once, a running one at the next step. Unknown ids mean nothing."""
+        ids = [request_ids] if isinstance(request_ids, str) else request_ids
+        self._send(Abort(frozenset(ids)))
+
+    def collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """Call one of the adapter's `methods` on the device thread, between two batches, and return its result.
+
+        `timeout` in seconds counts from now; a call that has not begun by then never will. Raises TimeoutError,
+        ValueError for an unknown method, EngineClosed, and whatever the method raises.
+        """
+        methods = self._adapter.methods()
+        if method not in methods:
+            raise ValueError(f"unknown method {method!r}; there are: {', '.join(sorted(methods))}")
+        return self._call(lambda: methods[method](*args, **(kwargs or {})), timeout, method)
+
+    def profile(self, start: bool, prefix: str | None = None) -> object:
+        """Start a profile, or stop it and return the path of its trace; `prefix` begins the file's name."""
+        if start:
+            return self.collective_rpc("profile_start", args=(prefix or f"diffusion_{int(time.time())}",))
+        return self.collective_rpc("profile_stop")
+
+    def pause(self, timeout_s: float | None = None) -> None:
+        """Start no more batches; returns when the running one has ended. Submits and aborts go on being taken."""
+        self._call(lambda: self._lifecycle.move(State.PAUSED), timeout_s, "pause")
+
+    def resume(self, timeout_s: float | None = None) -> None:
+        """Undo `pause`."""
+        self._call(lambda: self._lifecycle.move(State.RUNNING), timeout_s, "resume")
+
+    def stats(self) -> EngineStats:
+        """How it goes. Never blocks, works in any state."""
+        counters = self._loop.runner.counters
+        known = self._ready.done() and self._ready.exception() is None
+        capabilities = self._ready.result() if known else None
+        return EngineStats(
+            waiting_rows=self._loop.scheduler.waiting_rows,
+            running_rows=counters.running_rows,
+            batches=counters.batches,
+            rows_done=counters.rows_done,
+            mean_batch_rows=counters.mean_batch_rows,
+            step_ms=counters.step_ms,
+            device=capabilities.device if capabilities else self._config.device,
+            dtype=capabilities.dtype if capabilities else self._config.dtype,
+            model=self._config.model,
+            state=self._lifecycle.state.value,
+        )
+
+    def close(self, timeout_s: float | None = 30.0) -> None:
+        """End every open request as Failed, retryable, and wait for the device thread to let go of the model.
+
+        If that takes longer than `timeout_s`, returns; the device thread completes the teardown by itself. Idempotent.
+        """
+        atexit.unregister(self.close)
+        if self._lifecycle.move(State.CLOSING):
+            self._inbox.close(EngineClosed("the engine was closed"))
+        self._ledger.end_all("the engine was closed")
+        if self._thread.ident is not None and self._thread is not threading.current_thread():
+            self._thread.join(timeout_s)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _send(self, command: Abort | AbortRequest) -> None:
+        with suppress(EngineClosed):  # closing has ended every request
+            self._inbox.put(command)
+
+    def _call(self, function: Callable[[], object], timeout_s: float | None, name: str) -> object:
+        assert threading.current_thread() is not self._thread, "the device thread cannot wait for itself"
+        call = Call(function)
+        self._inbox.put(call)
+        try:
+            return call.future.result(timeout_s)
+        except FutureTimeout:
+            if call.future.done() and not call.future.cancelled():
+                raise  # the function's own
+            state = "before" if call.future.cancel() else "during"
+            raise TimeoutError(f"{name}: {timeout_s} s passed {state} execution") from None
+        except CancelledError:
+            raise EngineClosed("the engine was closed") from None

@@ -1,0 +1,81 @@
+"""The one way into the device thread: commands, in order, from any thread."""
+
+import queue
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+
+from .errors import EngineClosed
+from .request import DiffusionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Queue a request whose stream is open already."""
+
+    request: DiffusionRequest
+    submitted_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Abort:
+    """End these requests. Ids that are not open mean nothing."""
+
+    request_ids: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class AbortRequest:
+    """End this very request, not a later one of the same id."""
+
+    request: DiffusionRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run `function` between two batches, unless its future was cancelled by then."""
+
+    function: Callable[[], object]
+    future: Future[object] = field(default_factory=Future)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """The last command ever."""
+
+
+Command = Submit | Abort | AbortRequest | Call | Stop
+
+
+class Inbox:
+    """A queue of commands that can be shut: `close` makes Stop the last command, for good."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[Command] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._closed: EngineClosed | None = None
+
+    def put(self, command: Command) -> None:
+        """Raises EngineClosed (or EngineDead) once closed."""
+        with self._lock:
+            self.require_open()
+            self._queue.put(command)
+
+    def require_open(self) -> None:
+        if self._closed is not None:
+            raise type(self._closed)(*self._closed.args)
+
+    def close(self, reason: EngineClosed) -> None:
+        """Refuse what comes from now on, with `reason`. A later reason replaces an earlier one."""
+        with self._lock:
+            if self._closed is None:
+                self._queue.put(Stop())
+            self._closed = reason
+
+    def get(self, timeout_s: float | None) -> Command | None:
+        """The next command; None when none came in time."""
+        try:
+            return self._queue.get(timeout=None if timeout_s is None else max(0.0, timeout_s))
+        except queue.Empty:
+            return None

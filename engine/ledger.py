@@ -1,0 +1,110 @@
+"""The open requests and what each has got so far. Opening and ending is safe from any thread, the rest the device's."""
+
+import threading
+from dataclasses import dataclass, field
+
+from .adapter import Output
+from .errors import QueueFull
+from .request import DiffusionRequest, Row
+from .result import Completed, Failed, Media, Metrics, Progress, Stage, Terminal
+from .stream import OutputStream
+
+
+@dataclass(slots=True, eq=False)
+class Account:
+    """One open request. Times in seconds of the engine's clock."""
+
+    request: DiffusionRequest
+    stream: OutputStream
+    submitted_s: float
+    started_s: float | None = None
+    steps_before: int = 0
+    step: int | None = None
+    stage_s: dict[Stage, float] = field(default_factory=dict)
+    device_s: float = 0.0
+    batch_rows: int = 0
+    media: dict[int, Media] = field(default_factory=dict)
+    warnings: dict[str, None] = field(default_factory=dict)
+
+    @property
+    def deadline_s(self) -> float | None:
+        wait_s = self.request.deadline_s
+        return None if wait_s is None else self.submitted_s + wait_s
+
+    def progress(self, stage: Stage, step: int, num_steps: int, num_rows: int) -> Progress:
+        """Count in the steps of the batches that ran before this one and of those to come after its `num_rows` rows."""
+        rows_after = self.request.params.num_outputs - len(self.media) - num_rows
+        steps_after = -(-rows_after // num_rows) * num_steps
+        self.step = self.steps_before + step
+        return Progress(self.request.request_id, stage, self.step, self.steps_before + num_steps + steps_after)
+
+    def keep(self, row: Row, output: Output, batch_rows: int) -> bool:
+        """Take a finished row; True when it was the last."""
+        self.media[row.index] = output.media
+        self.batch_rows += batch_rows
+        self.warnings.update(dict.fromkeys(output.warnings))
+        return len(self.media) == self.request.params.num_outputs
+
+    def completed(self, now: float) -> Completed:
+        started_s = now if self.started_s is None else self.started_s
+        metrics = Metrics(
+            queue_ms=1000 * (started_s - self.submitted_s),
+            encode_ms=1000 * self.stage_s.get("encoding", 0.0),
+            denoise_ms=1000 * self.stage_s.get("denoising", 0.0),
+            decode_ms=1000 * self.stage_s.get("decoding", 0.0),
+            total_ms=1000 * (now - self.submitted_s),
+            batch_rows_mean=self.batch_rows / len(self.media),
+            device_seconds=self.device_s,
+        )
+        media = tuple(self.media[index] for index in sorted(self.media))
+        return Completed(self.request.request_id, media, metrics, tuple(self.warnings))
+
+
+class Ledger:
+    """Accounts by request id. An id is free again as soon as its request has its terminal event."""
+
+    def __init__(self, max_waiting: int) -> None:
+        self._max_waiting = max_waiting
+        self._lock = threading.RLock()
+        self._accounts: dict[str, Account] = {}
+
+    def open(self, account: Account) -> None:
+        """Raises ValueError for an id that is open, QueueFull when too many wait."""
+        request_id = account.request.request_id
+        with self._lock:
+            if request_id in self._accounts:
+                raise ValueError(f"request {request_id} is active already")
+            waiting = sum(account.started_s is None for account in self._accounts.values())
+            if waiting >= self._max_waiting:
+                raise QueueFull(f"{waiting} requests wait already")
+            self._accounts[request_id] = account
+
+    def find(self, request_id: str) -> Account | None:
+        return self._accounts.get(request_id)
+
+    def of(self, request: DiffusionRequest) -> Account | None:
+        """The account of this very request, None once it has ended."""
+        account = self._accounts.get(request.request_id)
+        return account if account is not None and account.request is request else None
+
+    def end(self, account: Account, event: Terminal) -> None:
+        """Close the account with its terminal event; the first one counts."""
+        with self._lock:
+            if self.of(account.request) is account:
+                del self._accounts[account.request.request_id]
+        account.stream.put(event)
+
+    def end_all(self, message: str) -> None:
+        """Every open request fails, retryable: the engine is going away, not the request wrong."""
+        with self._lock:
+            accounts = list(self._accounts.values())
+        for account in accounts:
+            self.end(account, Failed(account.request.request_id, "internal", message, retryable=True))
+
+    def expired(self, now: float) -> list[Account]:
+        with self._lock:
+            return [a for a in self._accounts.values() if a.deadline_s is not None and a.deadline_s <= now]
+
+    def next_deadline_s(self) -> float | None:
+        with self._lock:
+            return min((a.deadline_s for a in self._accounts.values() if a.deadline_s is not None), default=None)

@@ -1,0 +1,167 @@
+"""The device thread: loads the model, then serves the inbox and the scheduler in turn until told to stop.
+
+It sleeps exactly until the next command or the next moment at which a batch or a deadline is due. While a batch runs,
+the inbox is served at each of its steps; calls wait for the end of the batch.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future
+
+from .adapter import Capabilities, PipelineAdapter
+from .config import EngineConfig
+from .errors import EngineClosed, EngineDead, RequestError, failure
+from .inbox import Abort, AbortRequest, Call, Command, Inbox, Stop, Submit
+from .ledger import Account, Ledger
+from .lifecycle import Lifecycle, State
+from .request import DiffusionRequest
+from .result import Aborted, Failed
+from .runner import Runner
+from .scheduler import Scheduler, SchedulerPolicy
+from .warmup import warm_up
+
+log = logging.getLogger(__name__)
+
+
+class DeviceLoop:
+    """Everything that happens on the device thread. `run` is its whole life."""
+
+    def __init__(
+        self,
+        config: EngineConfig,
+        adapter: PipelineAdapter,
+        inbox: Inbox,
+        ledger: Ledger,
+        lifecycle: Lifecycle,
+        clock: Callable[[], float],
+    ) -> None:
+        self._config = config
+        self._adapter = adapter
+        self._inbox = inbox
+        self._ledger = ledger
+        self._lifecycle = lifecycle
+        self._clock = clock
+        self._calls: deque[Call] = deque()
+        self._stopping = False
+        self.scheduler = Scheduler(_policy(config))
+        self.runner = Runner(adapter, ledger, self.scheduler, clock, self._poll)
+
+    def run(self, ready: Future[Capabilities]) -> None:
+        """Load, serve, tidy up. `ready` gets the model's capabilities, or the error that kept it from loading."""
+        cause: BaseException | None = None
+        try:
+            capabilities = self._load()
+            if self._lifecycle.move(State.RUNNING):
+                ready.set_result(capabilities)
+                self._serve()
+        except BaseException as error:
+            cause = error
+        self._tear_down(cause)
+        if not ready.done():
+            ready.set_exception(cause or EngineClosed("the engine was closed while it loaded"))
+
+    def _load(self) -> Capabilities:
+        capabilities = self._adapter.load()
+        if capabilities.max_rows is not None:
+            self.scheduler.limit(capabilities.max_rows)
+        if self._config.warmup:
+            warm_up(self._adapter, capabilities)
+        return capabilities
+
+    def _serve(self) -> None:
+        while True:
+            self._poll()
+            self._run_calls()
+            if self._stopping:
+                return
+            now = self._clock()
+            paused = self._lifecycle.state is State.PAUSED
+            batch = None if paused else self.scheduler.plan(now)
+            if batch is not None:
+                self.runner.run(batch)
+            elif (command := self._inbox.get(self._sleep_s(now, paused))) is not None:
+                self._handle(command)
+
+    def _sleep_s(self, now: float, paused: bool) -> float | None:
+        wakes = (None if paused else self.scheduler.wake_s(), self._ledger.next_deadline_s())
+        wake_s = min((wake for wake in wakes if wake is not None), default=None)
+        return None if wake_s is None else wake_s - now
+
+    def _poll(self) -> None:
+        """Take all commands that are there and end what is past its deadline; never blocks."""
+        while (command := self._inbox.get(0)) is not None:
+            self._handle(command)
+        for account in self._ledger.expired(self._clock()):
+            request_id, deadline_s = account.request.request_id, account.request.deadline_s
+            message = f"not done within its deadline of {deadline_s:g} s"
+            self.runner.end(account, Failed(request_id, "deadline_exceeded", message))
+
+    def _handle(self, command: Command) -> None:
+        match command:
+            case Submit(request, submitted_s):
+                self._admit(request, submitted_s)
+            case Abort(request_ids):
+                for request_id in request_ids:
+                    self._abort(self._ledger.find(request_id))
+            case AbortRequest(request):
+                self._abort(self._ledger.of(request))
+            case Call():
+                self._calls.append(command)
+            case Stop():
+                self._stopping = True
+
+    def _admit(self, request: DiffusionRequest, submitted_s: float) -> None:
+        account = self._ledger.of(request)
+        if account is None:
+            return
+        try:
+            self.scheduler.submit(request, self._adapter.batch_key(request), submitted_s)
+        except RequestError as error:
+            self.runner.end(account, failure(request.request_id, error))
+        except Exception as error:
+            log.exception("no batch key for request %s", request.request_id)
+            self.runner.end(account, failure(request.request_id, error))
+
+    def _abort(self, account: Account | None) -> None:
+        if account is not None:
+            self.runner.end(account, Aborted(account.request.request_id, account.step))
+
+    def _run_calls(self) -> None:
+        while self._calls and not self._stopping:
+            call = self._calls.popleft()
+            if not call.future.set_running_or_notify_cancel():
+                continue
+            try:
+                call.future.set_result(call.function())
+            except BaseException as error:
+                call.future.set_exception(error)
+
+    def _tear_down(self, cause: BaseException | None) -> None:
+        """Leave nothing open: no stream, no call, no model. Runs once, on this thread, however the loop has ended."""
+        died = cause is not None and self._lifecycle.state in (State.RUNNING, State.PAUSED)
+        message = f"the engine died: {type(cause).__name__}: {cause}" if died else "the engine was closed"
+        if died:
+            log.critical("the device thread died", exc_info=cause)
+        self._inbox.close(EngineDead(message) if died else EngineClosed(message))
+        self._ledger.end_all(message)
+        self._poll()
+        for call in self._calls:
+            if call.future.set_running_or_notify_cancel():
+                call.future.set_exception(EngineClosed(message))
+        try:
+            self._adapter.close()
+        except Exception:
+            log.exception("the model did not close")
+        self._lifecycle.move(State.DEAD if died else State.CLOSING)
+        self._lifecycle.move(State.CLOSED)
+
+
+def _policy(config: EngineConfig) -> SchedulerPolicy:
+    return SchedulerPolicy(
+        max_rows=config.max_batch_rows,
+        wait_s=config.admission_wait_ms / 1000,
+        look_ahead=config.look_ahead,
+        max_passes=config.max_passes,
+        ageing_s=config.ageing_s,
+    )

@@ -1,0 +1,152 @@
+"""Which rows run next. Pure: time is an argument, nothing here blocks, logs or knows of tensors.
+
+Waiting requests stand in one list in order of rank: priority, plus one level for every `ageing_s` waited. All age at
+the same rate, so the order of two requests never changes and a sorted list is enough.
+"""
+
+from bisect import insort
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from itertools import count
+
+from .batch import Batch
+from .batch_key import BatchKey
+from .request import DiffusionRequest, Row
+
+MAX_STABLE_WINDOW_S = 0.05
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerPolicy:
+    """The knobs of `EngineConfig` that concern the order of requests, in seconds and rows."""
+
+    max_rows: int
+    wait_s: float = 0.02
+    look_ahead: int = 128
+    max_passes: int = 8
+    ageing_s: float = 10.0
+
+    @property
+    def stable_window_s(self) -> float:
+        """A group to which nothing was added for so long is taken as complete."""
+        return min(MAX_STABLE_WINDOW_S, self.wait_s / 5)
+
+
+@dataclass(eq=False, slots=True)
+class Entry:
+    """A waiting request: `next_row` rows of it have been planned, `passed` batches have overtaken it."""
+
+    request: DiffusionRequest
+    key: BatchKey
+    arrival_s: float
+    rank: tuple[float, int]
+    next_row: int = 0
+    passed: int = 0
+
+    @property
+    def rows_left(self) -> int:
+        return self.request.params.num_outputs - self.next_row
+
+    @property
+    def group(self) -> Hashable:
+        """Entries of equal group may share a batch."""
+        return id(self) if self.request.alone else self.key
+
+    def take(self, num_rows: int) -> tuple[Row, ...]:
+        first = self.next_row
+        self.next_row += num_rows
+        return tuple(Row(self.request, index) for index in range(first, self.next_row))
+
+
+@dataclass(slots=True)
+class Group:
+    """A batch in the making: members in order of rank with the rows that each would get, at most `cap` together."""
+
+    cap: int
+    members: list[tuple[Entry, int]] = field(default_factory=list)
+    full: bool = False
+
+    @property
+    def rows(self) -> int:
+        return sum(num_rows for _, num_rows in self.members)
+
+    def offer(self, entry: Entry) -> None:
+        """A first member too large for one batch gets a full one; a later one that does not fit stays behind."""
+        wanted = 1 if entry.request.params.exact else entry.rows_left
+        num_rows = wanted if self.members else min(wanted, self.cap)
+        if self.rows + num_rows <= self.cap:
+            self.members.append((entry, num_rows))
+            self.full = self.full or self.rows == self.cap or entry.request.alone
+        else:
+            self.full = True
+
+    def ready_s(self, policy: SchedulerPolicy) -> float:
+        """When to run: at once when full or overdue, else when its arrivals have dried up or the wait is over."""
+        if self.full or self.members[0][0].passed >= policy.max_passes:
+            return 0.0
+        arrivals = [entry.arrival_s for entry, _ in self.members]
+        return min(min(arrivals) + policy.wait_s, max(arrivals) + policy.stable_window_s)
+
+
+class Scheduler:
+    """The waiting requests and the rule by which they leave. One thread only."""
+
+    def __init__(self, policy: SchedulerPolicy) -> None:
+        self._policy = policy
+        self._waiting: list[Entry] = []
+        self._sequence = count()
+        self._max_rows = policy.max_rows
+        self._row_bounds: dict[Hashable, int] = {}
+
+    @property
+    def waiting_rows(self) -> int:
+        return sum(entry.rows_left for entry in self._waiting)
+
+    def submit(self, request: DiffusionRequest, key: BatchKey, now: float) -> None:
+        rank = (now / self._policy.ageing_s - request.priority, next(self._sequence))
+        insort(self._waiting, Entry(request, key, now, rank), key=lambda entry: entry.rank)
+
+    def remove(self, request: DiffusionRequest) -> None:
+        """Forget what still waits of a request; rows that were planned are not this class's any more."""
+        self._waiting = [entry for entry in self._waiting if entry.request is not request]
+
+    def plan(self, now: float) -> Batch | None:
+        """The batch to run now, or None when nothing should run yet. Its rows leave the queue."""
+        for group in self._groups():
+            if group.ready_s(self._policy) <= now:
+                return self._leave(group)
+        return None
+
+    def wake_s(self) -> float | None:
+        """The time at which `plan` gives a batch if nothing else happens; None when nothing waits."""
+        return min((group.ready_s(self._policy) for group in self._groups()), default=None)
+
+    def limit(self, max_rows: int) -> None:
+        """Lower the bound of every batch."""
+        self._max_rows = min(self._max_rows, max_rows)
+
+    def bound(self, key: BatchKey, max_rows: int) -> None:
+        """Learn that more than `max_rows` rows of this key's footprint do not fit the device."""
+        self._row_bounds[key.footprint] = max(1, min(self.max_rows(key), max_rows))
+
+    def max_rows(self, key: BatchKey) -> int:
+        return min(self._max_rows, self._row_bounds.get(key.footprint, self._max_rows))
+
+    def _groups(self) -> list[Group]:
+        """Batches that may run, best first. An entry passed `max_passes` times is a barrier to all behind it."""
+        groups: dict[Hashable, Group] = {}
+        for entry in self._waiting[: self._policy.look_ahead]:
+            groups.setdefault(entry.group, Group(self.max_rows(entry.key))).offer(entry)
+            if entry.passed >= self._policy.max_passes:
+                break
+        return list(groups.values())
+
+    def _leave(self, group: Group) -> Batch:
+        members = {id(entry) for entry, _ in group.members}
+        last = max(entry.rank for entry, _ in group.members)
+        for entry in self._waiting:
+            if entry.rank < last and id(entry) not in members:
+                entry.passed += 1
+        rows = tuple(row for entry, num_rows in group.members for row in entry.take(num_rows))
+        self._waiting = [entry for entry in self._waiting if entry.rows_left]
+        return Batch(group.members[0][0].key, rows)

@@ -1,0 +1,218 @@
+"""Stand-ins that ship with the engine: a clock that moves on demand and a model made of arithmetic, without torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from .adapter import Capabilities, Output, RowOutcome, StepHook
+from .batch import Batch
+from .batch_key import BatchKey, Task
+from .errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
+from .request import DiffusionRequest, Row
+from .result import Media
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+MAX_PROMPT_WORDS = 75
+SIZE_MULTIPLE = 8
+
+
+class FakeClock:
+    """Seconds that pass only by `advance`, or by `sleep`, which nobody waits for."""
+
+    def __init__(self, now_s: float = 1000.0) -> None:
+        self.now_s = now_s
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, seconds: float) -> None:
+        self.now_s += seconds
+
+    sleep = advance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FakeSpec:
+    """How a fake model behaves. A `…_prompt` is a word: rows whose prompt contains it are hit; None hits none.
+
+    `nan_prompt`: the row is not finite. `fail_prompt`: the call raises at step `fail_step` (1-based). `kill_prompt`:
+    the process sends itself SIGKILL at that step. `lost_prompt`: the call raises and the device is gone.
+    `oom_above`: more rows than that do not fit. `fail_load`: loading raises.
+    """
+
+    step_ms: float = 0.0
+    load_ms: float = 0.0
+    oom_above: int = 1_000_000
+    fail_step: int = 1
+    nan_prompt: str | None = None
+    fail_prompt: str | None = None
+    kill_prompt: str | None = None
+    lost_prompt: str | None = None
+    fail_load: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class FakeCall:
+    """One call of the fake's `run`: its rows as (request id, index) and the steps it got to."""
+
+    rows: tuple[tuple[str, int], ...]
+    steps: list[int] = field(default_factory=list)
+
+
+class FakeAdapter:
+    """A PipelineAdapter whose every row is a function of its own request and seed, to the last bit, in any company.
+
+    `calls` records what ran; `sleep` gets the seconds of each step.
+    """
+
+    def __init__(self, spec: FakeSpec | None = None, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.spec = spec or FakeSpec()
+        self.calls: list[FakeCall] = []
+        self.closed = False
+        self._sleep = sleep
+        self._lost = False
+        self._profiles: list[str] = []
+
+    @classmethod
+    def from_spec(cls, text: str) -> FakeAdapter:
+        """From `name=value,…` with the fields of FakeSpec, as in `fake:step_ms=5,kill_prompt=poison`.
+
+        Raises ValueError naming a field that does not exist or a value that is none.
+        """
+        spec = FakeSpec()
+        for part in filter(None, text.split(",")):
+            name, _, value = part.partition("=")
+            if name not in {item.name for item in fields(FakeSpec)}:
+                raise ValueError(f"model: a fake has no {name!r}")
+            spec = replace(spec, **{name: _parse(name, value)})
+        return cls(spec)
+
+    def load(self) -> Capabilities:
+        self._sleep(self.spec.load_ms / 1000)
+        if self.spec.fail_load:
+            raise RuntimeError("this fake does not load")
+        tasks: frozenset[Task] = frozenset({"text2image", "image2image", "inpaint"})
+        return Capabilities(
+            model_class="FakePipeline", device="cpu", dtype="float32", tasks=tasks, default_size=(16, 16)
+        )
+
+    def batch_key(self, request: DiffusionRequest) -> BatchKey:
+        params = request.params
+        if params.height % SIZE_MULTIPLE or params.width % SIZE_MULTIPLE:
+            raise InvalidRequest(f"height and width must be multiples of {SIZE_MULTIPLE}")
+        strength = None if request.image is None else (0.8 if params.strength is None else params.strength)
+        if strength is not None and int(params.num_inference_steps * strength) < 1:
+            raise InvalidRequest(f"strength {strength} of {params.num_inference_steps} steps leaves no step to run")
+        return BatchKey(
+            task="text2image" if request.image is None else ("inpaint" if request.mask_image else "image2image"),
+            height=params.height,
+            width=params.width,
+            num_inference_steps=params.num_inference_steps,
+            guidance_scale=params.guidance_scale,
+            has_negative=params.negative_prompt is not None,
+            strength=strength,
+            noise_scheduler=params.noise_scheduler,
+            image_size=None if request.image is None else request.image.size,
+        )
+
+    def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
+        num_steps = batch.key.num_inference_steps
+        if batch.key.strength is not None:
+            num_steps = int(num_steps * batch.key.strength)
+        call = FakeCall(tuple((row.request.request_id, row.index) for row in batch.rows))
+        self.calls.append(call)
+        if len(batch.rows) > self.spec.oom_above:
+            raise OutOfMemory(f"{len(batch.rows)} rows do not fit")
+        on_step("encoding", 0, num_steps)
+        latents = [_noise(row) for row in batch.rows]
+        conditions = [_condition(row) for row in batch.rows]
+        on_step("denoising", 0, num_steps)
+        for step in range(1, num_steps + 1):
+            self._sleep(self.spec.step_ms / 1000)
+            self._misbehave(batch, step)
+            latents = [0.75 * x + 0.25 * c for x, c in zip(latents, conditions, strict=True)]
+            call.steps.append(step)
+            on_step("denoising", step, num_steps, partial(_preview, latents))
+        on_step("decoding", num_steps, num_steps)
+        return [self._decode(row, x) for row, x in zip(batch.rows, latents, strict=True)]
+
+    def methods(self) -> Mapping[str, Callable[..., object]]:
+        return {
+            "echo": lambda *args, **kwargs: (args, kwargs),
+            "sleep": self._sleep,
+            "profile_start": self._profiles.append,
+            "profile_stop": self._profiles.pop,
+        }
+
+    def probe(self) -> None:
+        if self._lost:
+            raise DeviceLost("the fake device is gone")
+
+    def close(self) -> None:
+        self.closed = True
+
+    def _misbehave(self, batch: Batch, step: int) -> None:
+        if step != self.spec.fail_step:
+            return
+        if _hit(batch, self.spec.kill_prompt):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if _hit(batch, self.spec.lost_prompt):
+            self._lost = True
+            raise RuntimeError("an illegal access was met")
+        if _hit(batch, self.spec.fail_prompt):
+            raise RuntimeError("the fake model failed")
+
+    def _decode(self, row: Row, latents: NDArray[np.float64]) -> RowOutcome:
+        if self.spec.nan_prompt is not None and self.spec.nan_prompt in row.request.prompt:
+            return ModelError(f"output {row.index} is not finite")
+        num_words = len(row.request.prompt.split())
+        truncated = (f"prompt truncated at token {MAX_PROMPT_WORDS}",) if num_words > MAX_PROMPT_WORDS else ()
+        return Output(Media(pixels=_pixels(latents), seed=row.seed), truncated)
+
+
+def _parse(name: str, value: str) -> Any:
+    kind = FakeSpec.__dataclass_fields__[name].type
+    if kind == "bool":
+        return value in ("", "1", "true")
+    try:
+        return {"float": float, "int": int}.get(str(kind), str)(value)
+    except ValueError:
+        raise ValueError(f"model: {name} of a fake cannot be {value!r}") from None
+
+
+def _hit(batch: Batch, word: str | None) -> bool:
+    return word is not None and any(word in row.request.prompt for row in batch.rows)
+
+
+def _noise(row: Row) -> NDArray[np.float64]:
+    params = row.request.params
+    return np.random.default_rng(row.seed).random((params.height, params.width, 3))
+
+
+def _condition(row: Row) -> NDArray[np.float64]:
+    """A colour, shape `[3]`, of everything that should show in the picture."""
+    params, image = row.request.params, row.request.image
+    pixels = b"" if image is None else image.tobytes()
+    text = repr((row.request.prompt, params.negative_prompt, params.guidance_scale, params.noise_scheduler))
+    digest = hashlib.sha256(text.encode() + pixels).digest()
+    return np.frombuffer(digest[:3], np.uint8).astype(np.float64) / 255
+
+
+def _preview(latents: list[NDArray[np.float64]], index: int) -> Image.Image:
+    return Image.fromarray(_pixels(latents[index]))
+
+
+def _pixels(latents: NDArray[np.float64]) -> NDArray[np.uint8]:
+    return np.asarray((latents * 255).round(), np.uint8)

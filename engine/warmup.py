@@ -1,0 +1,41 @@
+"""The first batch, before anybody waits: it allocates, compiles and proves that the model runs."""
+
+from PIL import Image
+
+from .adapter import Capabilities, PipelineAdapter, PreviewRow
+from .batch import Batch
+from .errors import ModelLoadError
+from .params import SamplingParams
+from .request import DiffusionRequest, Row
+from .result import Stage
+
+WARMUP_STEPS = 2
+
+
+def warm_up(adapter: PipelineAdapter, capabilities: Capabilities) -> None:
+    """Run one row of the model's own size. Raises ModelLoadError if that fails."""
+    request = warmup_request(capabilities)
+    batch = Batch(adapter.batch_key(request), (Row(request, 0),))
+    try:
+        (outcome,) = adapter.run(batch, _ignore)
+    except Exception as error:
+        outcome = error
+    if isinstance(outcome, Exception):
+        raise ModelLoadError(f"{capabilities.model_class} failed its warm-up: {outcome}") from outcome
+
+
+def warmup_request(capabilities: Capabilities) -> DiffusionRequest:
+    """Two steps; with a blank image for a model that cannot do without."""
+    height, width = capabilities.default_size
+    blank = Image.new("RGB", (width, height))
+    return DiffusionRequest(
+        request_id="warm-up",
+        prompt="warm-up",
+        params=SamplingParams(height=height, width=width, num_inference_steps=WARMUP_STEPS, seed=0),
+        image=None if "text2image" in capabilities.tasks else blank,
+        mask_image=blank.convert("L") if capabilities.tasks == {"inpaint"} else None,
+    )
+
+
+def _ignore(stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
+    """Nobody watches a warm-up."""
