@@ -174,7 +174,6 @@ def _described(engine: DiffusionEngine) -> dict[str, Any]:
     return {
         "device": stats.device,
         "dtype": stats.dtype,
-        "mode": stats.mode,
         "waiting_rows": stats.waiting_rows,
         "running_rows": stats.running_rows,
         "batches": stats.batches,
