@@ -12,44 +12,61 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from tasks.errors import StoreUnavailable
+from tasks.local.guard import guarded
 
 
-def free_port(taken: set[int] | None = None) -> int:
-    """A loopback port that nobody listens on now, and whose +10000 neighbour is free too (SeaweedFS's gRPC port)."""
-    for _ in range(200):
-        with socket.socket() as probe, socket.socket() as neighbour:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-            if port + 10_000 > 65_535 or (taken and {port, port + 10_000} & taken):
-                continue
-            try:
-                neighbour.bind(("127.0.0.1", port + 10_000))
-            except OSError:
-                continue
-            if taken is not None:
-                taken.update((port, port + 10_000))
+def free_port(taken: set[int] | None = None, *, prefer: int = 0) -> int:
+    """A loopback port that nobody listens on now, and whose +10000 neighbour is free too (SeaweedFS's gRPC port).
+
+    `prefer` is tried first. The answers go into `taken`, so that one caller never gets the same port twice.
+    """
+    taken = set() if taken is None else taken
+    for attempt in range(200):
+        if port := _free_pair(0 if attempt else prefer, taken):
+            taken.update((port, port + 10_000))
             return port
     raise StoreUnavailable("no free pair of loopback ports was found")
 
 
+def _free_pair(wanted: int, taken: set[int]) -> int | None:
+    with socket.socket() as probe, socket.socket() as neighbour:
+        for each in (probe, neighbour):  # as servers do: a port in TIME_WAIT is free
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", wanted))
+            port: int = probe.getsockname()[1]
+            if port + 10_000 > 65_535 or {port, port + 10_000} & taken:
+                return None
+            neighbour.bind(("127.0.0.1", port + 10_000))
+        except OSError:
+            return None
+        return port
+
+
 class ChildProcess:
-    """A child with its own log file. It dies with its parent on Linux, however the parent dies."""
+    """A child with its own log file and its own session. It dies with its parent, however the parent dies (see `guard`)."""
 
     def __init__(
         self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
     ) -> None:
         self.name = name
         self.log = log
-        with log.open("ab") as sink:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=sink,
-                stderr=subprocess.STDOUT,
-                env=None if env is None else dict(env),
-                cwd=cwd,
-                start_new_session=True,
-            )
+        watched, held = os.pipe()
+        #: Closed by `stop`, or by the system when this process ends.
+        self._lifeline = open(held, "wb", buffering=0)  # noqa: SIM115
+        try:
+            with log.open("ab") as sink:
+                self._process = subprocess.Popen(
+                    guarded(command),
+                    stdin=watched,
+                    stdout=sink,
+                    stderr=subprocess.STDOUT,
+                    env=None if env is None else dict(env),
+                    cwd=cwd,
+                    start_new_session=True,
+                )
+        finally:
+            os.close(watched)
 
     @property
     def pid(self) -> int:
@@ -89,4 +106,5 @@ class ChildProcess:
                 self._process.wait(grace_s)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
+        self._lifeline.close()
         return self._process.wait()

@@ -82,6 +82,7 @@ def start_s3(
 ) -> S3Server:
     """SeaweedFS in one process. Telemetry off, buckets as strict as AWS's, no admin page, memory bounded."""
     folder.mkdir(parents=True, exist_ok=True)
+    folder = folder.resolve()
     taken: set[int] = set()
     port = port or free_port(taken)
     others = {name: free_port(taken) for name in ("filer", "master", "volume", "admin")}
@@ -89,14 +90,21 @@ def start_s3(
     command += [f"-s3.port={port}", *(f"-{name}.port={number}" for name, number in others.items())]
     command += ["-admin.ui=false", "-webdav=false", "-s3.port.iceberg=0", "-s3.port.lance=0", "-master.telemetry=false"]
     command += ["-s3.autoCreateBucket=false", "-s3.allowDeleteBucketNotEmpty=false"]
-    command += [f"-s3.localSocket={folder}/s3.sock", f"-filer.localSocket={folder}/filer.sock"]
+    # Relative on purpose: the path of a unix socket holds 108 bytes at most, the folder's may be longer.
+    command += ["-s3.localSocket=s3.sock", "-filer.localSocket=filer.sock"]
     env = dict(os.environ, AWS_ACCESS_KEY_ID=access_key, AWS_SECRET_ACCESS_KEY=secret_key, GOMEMLIMIT="384MiB")
-    process = ChildProcess("s3", command, log=folder / "weed.log", env=env)
+    process = ChildProcess("s3", command, log=folder / "weed.log", env=env, cwd=folder)
     server = S3Server(process, port, access_key, secret_key)
     process.wait_ready(lambda: _is_healthy(port), timeout_s=40)
     return server
 
 
 def _is_healthy(port: int) -> bool:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=2) as reply:
+    return answers_ok(f"http://127.0.0.1:{port}/healthz")
+
+
+def answers_ok(url: str) -> bool:
+    """Whether GET gives 200, asked directly whatever proxy the environment names. Raises `OSError` otherwise."""
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(url, timeout=2) as reply:
         return bool(reply.status == 200)

@@ -1,0 +1,23 @@
+"""Ties a child's life to its parent's: a command wrapped here is killed when the parent is gone, however it went.
+
+The parent holds one end of a pipe and the wrapped command's standard input is the other. A shell watches it from inside the
+command's process group and kills the group when the pipe closes, then the command takes the shell's place, so its pid stays.
+No thread, no `preexec_fn`, no Linux-only call (PR_SET_PDEATHSIG would fire when the *thread* that forked ends).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+# The subshell in a subshell makes the watcher a child of init, so that the command never meets a child it did not start.
+_WATCH = """\
+exec 3<&0 </dev/null
+( (trap '' HUP INT TERM; read -r _ <&3; kill -KILL -$$) >/dev/null 2>&1 & )
+exec 3<&-
+exec "$@"
+"""
+
+
+def guarded(command: Sequence[str]) -> list[str]:
+    """Start the result as the leader of its own session, with the read end of the pipe as standard input."""
+    return ["/bin/sh", "-c", _WATCH, "safelight-guard", *command]
