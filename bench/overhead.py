@@ -26,7 +26,9 @@ def main() -> None:
             ours_s = timed(stand.run, options.jobs)
             ratios.append(ours_s / bare_s)
             print(f"round {number + 1}: bare {bare_s:.2f} s, ours {ours_s:.2f} s, ratio {ratios[-1]:.3f}", flush=True)
-    print(f"\n| jobs | rows | ours / bare |\n| --- | --- | --- |\n| {options.jobs} | {options.rows} | {spread(ratios)} |")
+    print(
+        f"\n| jobs | rows | ours / bare |\n| --- | --- | --- |\n| {options.jobs} | {options.rows} | {spread(ratios)} |"
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,18 @@ def served(models: Models, names: Sequence[str]) -> tuple[ModelSpec, ...]:
     for name in names:
         if models.get(name) is None:
             raise ConfigError(f"--model {name}: not in the models file; it has {', '.join(models.names)}")
-    return tuple(spec for spec in models if not names or spec.name in names)
+    chosen = tuple(spec for spec in models if not names or spec.name in names)
+    for spec in chosen:
+        _check_supported(spec)
+    return chosen
+
+
+def _check_supported(spec: ModelSpec) -> None:
+    """What a models file may say already and this version cannot do yet. Raises `ConfigError`."""
+    if spec.modality != "image":
+        raise ConfigError(f"model {spec.name}: modality {spec.modality!r} is not available in this version, only 'image'")
+    if spec.loras:
+        raise ConfigError(f"model {spec.name}: loras are not available in this version")
 
 
 def num_slots(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
@@ -26,6 +37,14 @@ def num_slots(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
 
 
 def engine_config(spec: ModelSpec) -> EngineConfig:
+    """Raises `ConfigError` for what the engine refuses."""
+    try:
+        return _engine_config(spec)
+    except ValueError as error:
+        raise ConfigError(f"model {spec.name}: {error}") from None
+
+
+def _engine_config(spec: ModelSpec) -> EngineConfig:
     return EngineConfig(
         model=spec.source,
         revision=spec.revision,

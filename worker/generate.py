@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from PIL import Image
+
 from engine import (
     Aborted,
     Completed,
@@ -23,7 +25,7 @@ from engine import (
 from tasks.artifacts import UploadFailed
 from tasks.errors import InvalidRequest, StoreUnavailable
 from tasks.hints import Hinter
-from tasks.inputs import InputLoader
+from tasks.inputs import InputLoader, LoadedImage
 from tasks.job import JobError, JobMetrics, JobStatus, Output
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
 from worker.attempt import Attempt, Attempts, Stop, Stopped
@@ -34,6 +36,7 @@ from worker.uploads import Uploader
 log = logging.getLogger(__name__)
 
 _STORE_PAUSE_S = 0.5
+_INPUT_PAUSE_S = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +152,12 @@ class Generate:
         if remaining_s is not None and remaining_s <= 0:
             return _failed(attempt, "deadline_exceeded", "its deadline passed while it waited"), ()
         began = time.monotonic()
-        request, warnings = self._engine_request(attempt, remaining_s)
+        try:
+            request, warnings = self._engine_request(attempt, remaining_s)
+        except InvalidRequest:
+            raise
+        except ValueError as error:  # the engine's own checks of what it is given
+            return _failed(attempt, "invalid_request", str(error)), ()
         load_ms = (time.monotonic() - began) * 1000
         end = self._denoise(attempt, request)
         match end:
@@ -171,12 +179,11 @@ class Generate:
         wish = attempt.job.request
         assert wish.height and wish.width and wish.num_inference_steps and wish.seed is not None
         assert wish.guidance_scale is not None
-        images = {}
+        images: dict[str, Image.Image] = {}
         warnings: list[str] = []
         for field, uri in (("image", wish.image), ("mask_image", wish.mask_image)):
             if uri is not None:
-                self._note(attempt, "loading", 0, wish.num_inference_steps)
-                loaded = self._inputs.load_image(uri, field, size=(wish.width, wish.height))
+                loaded = self._load_image(attempt, uri, field)
                 images[field] = loaded.image
                 warnings += loaded.warnings
         params = SamplingParams(
@@ -205,6 +212,19 @@ class Generate:
             **images,
         )
         return request, tuple(warnings)
+
+    def _load_image(self, attempt: Attempt, uri: str, field: str) -> LoadedImage:
+        """Wait out an object store that is away; anything else that is wrong is the request's own fault."""
+        wish = attempt.job.request
+        assert wish.height and wish.width
+        self._note(attempt, "loading", 0, wish.num_inference_steps or 0)
+        while True:
+            attempt.check()
+            try:
+                return self._inputs.load_image(uri, field, size=(wish.width, wish.height))
+            except StoreUnavailable as error:
+                log.warning("job %s: %s cannot be read now: %s", attempt.job.id, field, error)
+            attempt.sleep(_INPUT_PAUSE_S)
 
     def _denoise(self, attempt: Attempt, request: DiffusionRequest) -> Completed | Aborted | Failed:
         attempt.check()

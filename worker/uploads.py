@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from engine import Media
 from engine.media import content_type, encode
-from tasks.artifacts import ArtifactStore, UploadFailed, object_key
+from tasks.artifacts import ArtifactStore, UploadFailed, object_key, parse_uri
 from tasks.job import Output
 from worker.attempt import Attempt
 
@@ -36,7 +36,7 @@ class Uploader:
         self._slots = threading.BoundedSemaphore(num_parallel)
 
     def store(self, attempt: Attempt, media: tuple[Media, ...]) -> tuple[Output, ...]:
-        """Raises `UploadFailed` if the store refuses for good or patience ends, `Stopped` at an abort or a lost lease."""
+        """Raises `UploadFailed` if the store refuses or patience ends, `Stopped` at an abort or a lost lease."""
         output_format = attempt.job.request.output_format
         assert output_format is not None
         with self._slots:
@@ -82,7 +82,7 @@ class Uploader:
         if not outputs:
             return
         try:
-            self._artifacts.delete([output.uri for output in outputs])
+            self._artifacts.delete([parse_uri(output.uri)[1] for output in outputs])
         except Exception as error:
             log.warning("could not delete %d unneeded objects: %s", len(outputs), error)
 

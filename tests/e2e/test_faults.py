@@ -1,0 +1,169 @@
+"""Faults that really happen to a worker: killed, frozen, poisoned, drained, cut off from Redis or the object store."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import redis
+
+from tasks.local.servers import start_redis, start_s3
+from tasks.settings import Settings
+from tests.e2e.nodes import LEASE_S, eventually, fleet
+from tests.e2e.test_worker import ended, pixels_of
+
+
+def test_kill_9_starts_the_job_again_elsewhere_in_time(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=20") as running:
+        first = running.start_worker()
+        job = running.submit(num_inference_steps=100, seed=5)
+        running.wait_step(job, 2)
+        running.start_worker()
+        time.sleep(LEASE_S + 1)  # the second worker may judge others only after a lease of its own
+        assert running.client.get(job.id).status in ("running", "succeeded")
+        job = running.submit(num_inference_steps=400, seed=6)
+        running.wait_step(job, 2)
+        holder = running.client.get(job.id).worker or ""
+        victim, began = first, time.monotonic()
+        if not holder.startswith("w1"):  # whoever took it dies
+            import os
+
+            os.kill(int(holder.split(":")[1]), signal.SIGKILL)
+        else:
+            victim.send(signal.SIGKILL)
+        eventually(lambda: running.client.get(job.id).attempt == 2, LEASE_S + 5, "a second attempt")
+        assert time.monotonic() - began <= LEASE_S + 5
+        done = running.client.wait(job.id, timeout_s=60)
+        assert (done.status, done.attempt) == ("succeeded", 2)
+        assert "/2/" in done.outputs[0].uri
+
+
+def test_a_frozen_worker_is_fenced_off_when_it_thaws(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=20") as running:
+        frozen = running.start_worker("frozen")
+        job = running.submit(num_inference_steps=150, seed=5)
+        running.wait_step(job, 2)
+        frozen.send(signal.SIGSTOP)
+        running.start_worker("other")
+        eventually(lambda: running.client.get(job.id).attempt == 2, 2 * LEASE_S + 8, "a second attempt")
+        frozen.send(signal.SIGCONT)
+        done = running.client.wait(job.id, timeout_s=60)
+        assert (done.status, done.attempt) == ("succeeded", 2)
+        assert (done.worker or "").startswith("other")
+        time.sleep(2)
+        after = running.client.get(job.id)
+        assert after == done
+        assert pixels_of(running, after)
+        kinds = [event.type for event in running.client.store.events(job.id)]
+        assert kinds.count("done") == 1
+
+
+def test_a_long_job_with_a_live_lease_runs_once(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=50") as running:
+        running.start_worker()
+        running.start_worker()
+        job = running.submit(num_inference_steps=4 * LEASE_S * 20)  # four leases long
+        done = running.client.wait(job.id, timeout_s=60)
+        assert (done.status, done.attempt, done.errors) == ("succeeded", 1, ())
+
+
+def test_poison_ends_alone_and_innocents_succeed(settings: Settings, tmp_path: Path) -> None:
+    """A job that kills its process: supervised restarts, quarantine, dead letter; nobody else is blamed."""
+    with fleet(settings, tmp_path / "n", fake="step_ms=10,kill_prompt=poison,fail_step=3") as running:
+        worker = running.start_worker()
+        poison = running.submit("poison", num_inference_steps=20)
+        good = [running.submit(f"good {n}", num_inference_steps=20) for n in range(6)]
+        restarts, deadline = 0, time.monotonic() + 100
+        while not running.client.get(poison.id).status.is_terminal:
+            assert time.monotonic() < deadline
+            if worker.returncode is not None:
+                restarts += 1
+                worker = running.start_worker()
+            time.sleep(0.05)
+        if worker.returncode is not None:
+            running.start_worker()
+        bad = running.client.get(poison.id)
+        assert bad.status == "failed"
+        assert bad.error is not None
+        assert bad.error.type == "worker_lost"
+        assert restarts <= 5
+        assert {job.status for job in ended(running, good)} == {"succeeded"}
+        assert poison.id in running.client.store.dead_letters()
+
+
+def test_sigterm_finishes_what_runs_and_gives_the_rest_back(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=40", max_batch_rows=1) as running:
+        worker = running.start_worker()
+        runs = running.submit(num_inference_steps=50)
+        rest = [running.submit(num_inference_steps=50) for _ in range(3)]
+        running.wait_step(runs, 5)
+        worker.send(signal.SIGTERM)
+        eventually(lambda: worker.returncode is not None, 15, "the worker leaves")
+        assert worker.returncode == 0
+        assert running.client.get(runs.id).status == "succeeded"
+        for job in rest:
+            back = running.client.get(job.id)
+            assert (back.status, back.errors) == ("queued", ())
+        running.start_worker()
+        assert {job.status for job in ended(running, rest)} == {"succeeded"}
+
+
+def test_a_second_sigterm_gives_back_at_once(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=50", drain_grace_s=60.0) as running:
+        worker = running.start_worker()
+        job = running.submit(num_inference_steps=1000)
+        running.wait_step(job, 2)
+        worker.send(signal.SIGTERM)
+        time.sleep(1)
+        assert worker.returncode is None
+        worker.send(signal.SIGTERM)
+        eventually(lambda: worker.returncode is not None, 10, "the worker leaves")
+        back = running.client.get(job.id)
+        assert (back.status, back.errors) == ("queued", ())
+
+
+def test_cut_connections_then_a_restarted_redis_lose_nothing(settings: Settings, tmp_path: Path) -> None:
+    """Reports celery#8030 and #10205: a worker that reconnects but never consumes again."""
+    server = start_redis(tmp_path / "redis")
+    try:
+        own = settings.model_copy(update={"redis_url": server.url})
+        with fleet(own, tmp_path / "n", fake="step_ms=20") as running:
+            running.start_worker()
+            for _ in range(3):
+                with redis.Redis(port=server.port) as admin:
+                    admin.client_kill_filter(_type="normal", skipme=True)
+                    admin.client_kill_filter(_type="pubsub", skipme=True)
+                time.sleep(0.5)
+            before = [running.submit(num_inference_steps=60) for _ in range(3)]
+            running.wait_step(before[0], 2)
+            server.process.send(signal.SIGKILL)
+            server.process.stop()
+            server = start_redis(tmp_path / "redis", port=server.port)
+            after = running.submit()
+            for job in ended(running, [*before, after], timeout_s=40):
+                assert (job.status, job.attempt) == ("succeeded", 1)
+    finally:
+        server.process.stop()
+
+
+def test_an_object_store_outage_delays_but_does_not_render_again(settings: Settings, tmp_path: Path) -> None:
+    server = start_s3(tmp_path / "s3")
+    try:
+        own = settings.model_copy(update={"s3_endpoint_url": server.url})
+        with fleet(own, tmp_path / "n") as running:
+            running.start_worker()
+            assert ended(running, [running.submit()])[0].status == "succeeded"
+            server.process.stop()
+            jobs = [running.submit(seed=n) for n in range(4)]
+            eventually(
+                lambda: all(running.client.get(j.id).progress.stage == "uploading" for j in jobs), 20, "all uploading"
+            )
+            time.sleep(LEASE_S + 2)
+            assert {running.client.get(job.id).status for job in jobs} == {"running"}
+            server = start_s3(tmp_path / "s3", port=server.port)
+            for job in ended(running, jobs):
+                assert (job.status, job.attempt) == ("succeeded", 1)
+                assert pixels_of(running, job)
+    finally:
+        server.process.stop()

@@ -1,0 +1,174 @@
+"""Jobs through a real worker process: from a request to verified objects, aborted and batched without harm."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from tasks import Job
+from tasks.artifacts import ArtifactStore
+from tasks.errors import InvalidRequest
+from tasks.settings import Settings
+from tests.e2e.nodes import Fleet, eventually, fleet
+
+
+def pixels_of(running: Fleet, job: Job) -> list[str]:
+    """Digests of the stored bytes, each checked against its record."""
+    artifacts = ArtifactStore(running.settings)
+    bodies = [artifacts.get(output.uri, 2**24) for output in job.outputs]
+    digests = [hashlib.sha256(body).hexdigest() for body in bodies]
+    assert digests == [output.sha256 for output in job.outputs]
+    assert [len(body) for body in bodies] == [output.size_bytes for output in job.outputs]
+    return digests
+
+
+def ended(running: Fleet, jobs: list[Job], timeout_s: float = 60) -> list[Job]:
+    return [running.client.wait(job.id, timeout_s=timeout_s) for job in jobs]
+
+
+def test_a_mixed_load_succeeds_with_verified_objects(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n") as running:
+        running.start_worker()
+        jobs = [
+            running.submit(f"boat {n}", height=8 * (1 + n % 3), num_inference_steps=2 + n % 2, num_outputs=1 + n % 4)
+            for n in range(20)
+        ]
+        done = ended(running, jobs)
+        assert {job.status for job in done} == {"succeeded"}
+        for job in done:
+            assert len(pixels_of(running, job)) == job.request.num_outputs
+            assert [output.seed for output in job.outputs] == [
+                (job.request.seed or 0) + k for k in range(job.request.num_outputs)
+            ]
+            assert all(f"/{job.attempt}/" in output.uri for output in job.outputs)
+            assert job.attempt == 1
+            assert job.metrics.total_ms is not None
+            assert job.metrics.total_ms >= (job.metrics.denoise_ms or 0)
+        assert max(job.metrics.batch_size_mean or 0 for job in done) > 1
+
+
+def test_an_aborted_row_leaves_and_its_mates_are_equal_to_a_clean_run(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=40") as running:
+        running.start_worker()
+        fields = {"num_inference_steps": 60}
+        clean = ended(running, [running.submit("mate", seed=n, **fields) for n in range(3)])
+        mates = [running.submit("mate", seed=n, **fields) for n in range(3)]
+        victim = running.submit("mate", seed=99, **fields)
+        running.wait_step(victim, 3)
+        running.client.abort(victim.id)
+        gone = running.client.wait(victim.id, timeout_s=5)
+        assert gone.status == "aborted"
+        assert gone.outputs == ()
+        assert gone.progress.step < 60
+        assert [pixels_of(running, job) for job in ended(running, mates)] == [pixels_of(running, job) for job in clean]
+
+
+def test_an_abort_without_any_worker_is_final(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n") as running:
+        job = running.submit()
+        assert running.client.abort(job.id).status == "aborted"
+        running.start_worker()
+        other = running.client.wait(running.submit().id, timeout_s=20)
+        assert other.status == "succeeded"
+        untouched = running.client.get(job.id)
+        assert (untouched.status, untouched.attempt, untouched.outputs) == ("aborted", 0, ())
+
+
+def test_an_abort_key_set_by_an_outside_program_is_honoured(settings: Settings, tmp_path: Path) -> None:
+    import redis
+
+    with fleet(settings, tmp_path / "n", fake="step_ms=40") as running:
+        running.start_worker()
+        job = running.submit(num_inference_steps=500)
+        running.wait_step(job, 1)
+        with redis.Redis.from_url(settings.redis_url) as outside:
+            outside.set(f"safelight:abort:{job.id}", "1")
+        assert running.client.wait(job.id, timeout_s=5).status == "aborted"
+
+
+def test_aborts_around_the_finish_never_reach_the_next_job(settings: Settings, tmp_path: Path) -> None:
+    """Report ComfyUI#2566: an abort without an id kills whatever runs next."""
+    with fleet(settings, tmp_path / "n", fake="step_ms=2", max_batch_rows=1) as running:
+        running.start_worker()
+        for trial in range(25):
+            first, second = running.submit("first"), running.submit("second")
+            eventually(lambda job=first: running.client.get(job.id).status != "queued", 10, "claimed")
+            if trial % 3:
+                running.client.wait(first.id, timeout_s=10) if trial % 3 == 2 else None
+            running.client.abort(first.id)
+            one, two = ended(running, [first, second])
+            assert one.status in ("succeeded", "aborted")
+            assert two.status == "succeeded"
+            assert bool(one.outputs) == (one.status == "succeeded")
+
+
+def test_one_bad_row_fails_alone(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=5,nan_prompt=black,fail_prompt=broken,oom_above=3") as running:
+        running.start_worker()
+        good = [running.submit(f"good {n}") for n in range(9)]
+        black, broken = running.submit("a black hole"), running.submit("a broken cup")
+        for job in ended(running, good):
+            assert (job.status, job.attempt, job.errors) == ("succeeded", 1, ())
+        for job in ended(running, [black, broken]):
+            assert job.status == "failed"
+            assert job.error is not None
+            assert job.error.type == "model_error"
+            assert job.outputs == ()
+
+
+def test_bad_input_never_becomes_a_job(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n") as running:
+        for fields, field in (
+            ({"height": 20}, "height"),
+            ({"num_inference_steps": 1001}, "num_inference_steps"),
+            ({"noise_scheduler": "nope"}, "noise_scheduler"),
+            ({"model": "nope"}, "model"),
+        ):
+            with pytest.raises(InvalidRequest) as caught:
+                running.submit(**fields)
+            assert caught.value.field == field
+        assert running.client.list().jobs == ()
+
+
+def test_a_passed_deadline_fails_the_job_and_a_long_one_does_not(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=40") as running:
+        running.start_worker()
+        late = running.submit(num_inference_steps=1000, deadline_s=1)
+        fine = running.submit(deadline_s=60)
+        late, fine = ended(running, [late, fine])
+        assert fine.status == "succeeded"
+        assert late.error is not None
+        assert late.error.type == "deadline_exceeded"
+
+
+def test_any_celery_producer_can_submit_and_knows_the_id(settings: Settings, tmp_path: Path) -> None:
+    from celery import Celery
+
+    producer = Celery(broker=settings.redis_url)
+    with fleet(settings, tmp_path / "n") as running:
+        running.start_worker()
+        sent = producer.send_task(
+            "safelight.submit", kwargs={"prompt": "a boat", "height": 16, "width": 16}, queue="safelight.submit"
+        )
+        bad = producer.send_task("safelight.submit", kwargs={"prompt": ""}, queue="safelight.submit")
+        eventually(lambda: {j.id for j in running.client.list().jobs} >= {sent.id}, 20, "created")
+        assert running.client.wait(sent.id, timeout_s=20).status == "succeeded"
+        eventually(lambda: {j.id for j in running.client.list().jobs} >= {bad.id}, 20, "told")
+        refused = running.client.get(bad.id)
+        assert (refused.status, refused.error and refused.error.type) == ("failed", "invalid_request")
+
+
+def test_repeated_messages_make_one_run(settings: Settings, tmp_path: Path) -> None:
+    from tasks.hints import Hinter
+    from tasks.store import Hint
+
+    with fleet(settings, tmp_path / "n", fake="step_ms=30") as running:
+        running.start_worker()
+        job = running.submit(num_inference_steps=40)
+        hinter = Hinter(running.settings)
+        for _ in range(5):
+            hinter.publish([Hint(job.id, "fake", 5)])
+        done = running.client.wait(job.id, timeout_s=30)
+        assert (done.status, done.attempt) == ("succeeded", 1)
