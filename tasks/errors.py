@@ -41,6 +41,12 @@ class StoreUnavailable(SafelightError):
     """Redis or the object store cannot be reached; the message says which, where and what to try."""
 
 
+class StoreFull(StoreUnavailable):
+    """Redis is at its `maxmemory` and takes nothing new; `retry_after_s` is a hint for the caller."""
+
+    retry_after_s = 30.0
+
+
 class WaitTimeout(SafelightError, TimeoutError):
     """`wait` gave up; the job goes on."""
 

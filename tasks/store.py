@@ -23,6 +23,8 @@ class NewJob:
     #: SHA-256 of the body as the producer sent it, before defaults.
     digest: str
     idempotency_key: str | None = None
+    #: Recorded as failed at once: the request came without anyone to refuse it to.
+    rejected: JobError | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,23 +168,29 @@ class JobStore(Protocol):
         """Note that the attempt now runs alone, so that a crash is blamed on it."""
 
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
-        """running → terminal."""
+        """running → terminal. Also ok for the attempt that ended the job so before: its first answer may be lost."""
 
     def retry(self, job_id: str, attempt: int, error: JobError, max_attempts: int) -> JobStatus | Written:
-        """A failed attempt: running → queued, or failed once `max_attempts` errors are recorded. The new status, or why not."""
+        """A failed attempt: running → queued, or failed once `max_attempts` errors are recorded; aborted if wanted.
+
+        The new status, or why nothing was written. The caller publishes the hint of a job that is queued again.
+        """
 
     def release(self, job_id: str, attempt: int) -> Written:
-        """running → queued without an error: given back at drain."""
+        """running → queued without an error: given back at drain; aborted if wanted. The caller publishes the hint."""
 
     def reap(self, max_attempts: int, limit: int = 100) -> Sequence[Reaped]:
         """End the attempts whose lease ran out: queued again, aborted if wanted, failed (`worker_lost`) if used up.
 
-        A lost attempt counts as a crash; the second crash makes the job run alone; two crashes while alone,
-        or `max_attempts` losses of any other kind, are final.
+        A lost attempt counts as a crash, not as an error; after the second crash the job runs alone, and two crashes
+        while alone are final. In any case 10 + `max_attempts` attempts (given back ones apart) are.
         """
 
     def stale_hints(self, limit: int = 100) -> Sequence[Hint]:
-        """Queued jobs whose message is overdue; their next due time moves on. Queued jobs with an abort key end here."""
+        """Queued jobs whose message is overdue; their next due time moves on.
+
+        Queued jobs with an abort key, or past their deadline, end here. So does a terminal record past its TTL.
+        """
 
     # -- observation --------------------------------------------------------------------------------------------
 

@@ -1,0 +1,96 @@
+"""The producer's side of the Redis store for asyncio. The same script and the same codec; only the waiting differs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import redis
+import redis.asyncio
+
+from tasks import store_codec as codec
+from tasks.connection import BLOCK_SLICE_S, explain, where
+from tasks.errors import SafelightError
+from tasks.job import Job, JobStatus
+from tasks.redis_store import SCRIPT
+from tasks.store import Created, Event, NewJob, Page, QueueStats
+from tasks.store_codec import Call
+
+T = TypeVar("T")
+
+
+class AsyncRedisJobStore:
+    """What `JobStore` says of these calls holds here too. For one event loop, over a client of `async_connect`."""
+
+    def __init__(
+        self,
+        client: redis.asyncio.Redis,
+        key_prefix: str = "safelight:",
+        result_ttl_s: float = 7 * 86_400.0,
+        max_queued: int = 100_000,
+    ) -> None:
+        self._client = client
+        self._prefix = key_prefix
+        self._ttl_ms = int(result_ttl_s * 1000)
+        self._max_queued = max_queued
+        self._script = client.register_script(SCRIPT)
+
+    async def _run(self, call: Call[T]) -> T:
+        keys, args = codec.script_arguments(call, self._prefix, self._ttl_ms, None)
+        return call.decode(await self._guarded(self._script(keys, args)))
+
+    async def _guarded(self, command: Awaitable[Any]) -> Any:
+        try:
+            return await command
+        except (redis.RedisError, OSError) as error:
+            known = explain(error, where(self._client))
+            if known is None:
+                raise
+            raise known from error
+
+    async def create(self, jobs: Sequence[NewJob]) -> Sequence[Created | SafelightError]:
+        return [answer for call in codec.create(jobs, self._max_queued) for answer in await self._run(call)]
+
+    async def get(self, job_id: str) -> Job:
+        return await self._run(codec.get(job_id))
+
+    async def list(
+        self, *, status: JobStatus | None = None, group: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        return await self._run(codec.list_jobs(status, group, limit, cursor))
+
+    async def abort(self, job_id: str) -> Job:
+        return await self._run(codec.abort(job_id))
+
+    async def abort_group(self, group: str) -> Sequence[str]:
+        cursor, job_ids = await self._run(codec.abort_group(group, ""))
+        while cursor:
+            cursor, more = await self._run(codec.abort_group(group, cursor))
+            job_ids += more
+        return job_ids
+
+    async def events(self, job_id: str, *, after: str = "0", block_s: float = 0.0) -> Sequence[Event]:
+        deadline = time.monotonic() + block_s
+        found = await self._read(job_id, after, 0.0) or await self._lost_done(job_id, after)
+        while not found and (left_s := deadline - time.monotonic()) > 0:
+            found = await self._read(job_id, after, min(left_s, BLOCK_SLICE_S))
+        return found
+
+    async def _read(self, job_id: str, after: str, block_s: float) -> Sequence[Event]:
+        key = f"{self._prefix}events:{job_id}"
+        block_ms = max(1, int(block_s * 1000)) if block_s else None
+        return codec.decode_events(await self._guarded(self._client.xread({key: after}, block=block_ms)))
+
+    async def _lost_done(self, job_id: str, after: str) -> Sequence[Event]:
+        key = f"{self._prefix}job:{job_id}"
+        return codec.lost_done(await self._guarded(self._client.hmget(key, codec.DONE_FIELDS)), after)
+
+    async def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
+        return await self._run(codec.queues(models))
+
+    async def workers(self) -> Sequence[Mapping[str, Any]]:
+        return await self._run(codec.workers())
+
+    async def dead_letters(self, limit: int = 100) -> Sequence[str]:
+        return await self._run(codec.dead_letters(limit))

@@ -1,0 +1,150 @@
+"""The producer's face: submit, watch, abort. Records first, messages second, so that a lost message costs only time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import Any
+
+from tasks.connection import connect
+from tasks.errors import SafelightError, StoreUnavailable, WaitTimeout
+from tasks.hints import Hinter
+from tasks.job import Job
+from tasks.models import Models, load_models
+from tasks.redis_store import RedisJobStore
+from tasks.settings import Settings, read_settings
+from tasks.store import Created, Event, NewJob
+from tasks.submission import RequestLike, accepted, hints_for, new_job
+
+#: One look at a job's events; the record is read again after each.
+READ_S = 10.0
+RETRY_PAUSE_S = 0.5
+
+
+class Client:
+    """Talks to Redis only, and signs URLs of the object store. Thread-safe. Any call may raise `StoreUnavailable`."""
+
+    def __init__(
+        self, settings: Settings | None = None, *, redis_url: str | None = None, models: Models | None = None
+    ) -> None:
+        settings = settings or read_settings()
+        self.settings = settings if redis_url is None else settings.model_copy(update={"redis_url": redis_url})
+        self.models = models or load_models(self.settings.models)
+        self._redis = connect(self.settings)
+        self.store = RedisJobStore(
+            self._redis, self.settings.key_prefix, self.settings.result_ttl_s, self.settings.max_queued
+        )
+        self._hinter = Hinter(self.settings)
+
+    def submit(
+        self,
+        request: RequestLike | None = None,
+        *,
+        idempotency_key: str | None = None,
+        job_id: str | None = None,
+        **fields: Any,
+    ) -> Job:
+        """Accept a job, given as a request, a mapping or keywords. Raises as `create` does."""
+        assert request is None or not fields, "either a request, or its fields"
+        return self.create(fields if request is None else request, idempotency_key=idempotency_key, job_id=job_id).job
+
+    def create(self, request: RequestLike, *, idempotency_key: str | None = None, job_id: str | None = None) -> Created:
+        """`submit`, and whether the job is new. Raises `InvalidRequest`, `QueueFull`, `IdempotencyConflict`."""
+        new = new_job(request, self.models, idempotency_key=idempotency_key, job_id=job_id)
+        created = accepted(self.store.create([new]))
+        self._hinter.publish(hints_for(created))
+        return created[0]
+
+    def submit_many(self, requests: Iterable[RequestLike]) -> list[Job]:
+        """All or none: each is checked first, and if the queue fills up on the way, those before are aborted."""
+        return [created.job for created in self._create_all([new_job(request, self.models) for request in requests])]
+
+    def _create_all(self, jobs: Sequence[NewJob]) -> list[Created]:
+        answers = self.store.create(jobs)
+        try:
+            created = accepted(answers)
+        except SafelightError:
+            for answer in answers:
+                if isinstance(answer, Created):
+                    self.store.abort(answer.job.id)
+            raise
+        self._hinter.publish(hints_for(created))
+        return created
+
+    def get(self, job_id: str) -> Job:
+        """Raises `UnknownJob`."""
+        return self.store.get(job_id)
+
+    def wait(self, job_id: str, timeout_s: float) -> Job:
+        """The job once it has ended. Rides out an outage of the store. Raises `WaitTimeout`, `UnknownJob`."""
+        deadline = time.monotonic() + timeout_s
+        after = "0"
+        while True:
+            left_s = deadline - time.monotonic()
+            try:
+                job = self.store.get(job_id)
+                if job.status.is_terminal:
+                    return job
+                if left_s <= 0:
+                    raise WaitTimeout(f"job {job_id} is still {job.status} after {timeout_s:g} s; it goes on")
+                after = self._watch(job_id, after, left_s)
+            except StoreUnavailable:
+                if left_s <= 0:
+                    raise
+                time.sleep(min(RETRY_PAUSE_S, left_s))
+
+    def _watch(self, job_id: str, after: str, timeout_s: float) -> str:
+        """Until `done`, or nothing for `READ_S`, or the time is over; the last event's id."""
+        deadline = time.monotonic() + timeout_s
+        while (left_s := deadline - time.monotonic()) > 0:
+            events = self.store.events(job_id, after=after, block_s=min(left_s, READ_S))
+            if not events or events[-1].type == "done":
+                break
+            after = events[-1].id
+        return after
+
+    def events(self, job_id: str, *, after: str = "0") -> Iterator[Event]:
+        """Events after the given id, as they come; ends after `done`. Raises `UnknownJob`."""
+        self.store.get(job_id)
+        while True:
+            events = self.store.events(job_id, after=after, block_s=READ_S)
+            for event in events:
+                yield event
+                if event.type == "done":
+                    return
+                after = event.id
+            if not events and self.store.get(job_id).status.is_terminal and not self.store.events(job_id, after=after):
+                return  # the caller has seen `done`
+
+    def abort(self, job_id: str) -> Job:
+        """Ask for the end: a queued job ends now, a running one at its next step. Raises `UnknownJob`."""
+        return self.store.abort(job_id)
+
+    def abort_group(self, group: str) -> Sequence[str]:
+        """Abort every live job of the group; their ids."""
+        return self.store.abort_group(group)
+
+    def result_urls(self, job_id: str, expires_s: int = 3_600) -> list[str]:
+        """A presigned URL for each output so far. Raises `UnknownJob`."""
+        from tasks.artifacts import ArtifactStore  # boto3 is slow to import, and most producers never need it
+
+        outputs = self.store.get(job_id).outputs
+        artifacts = ArtifactStore(self.settings) if outputs else None
+        return [artifacts.presign(output.uri, expires_s) for output in outputs] if artifacts else []
+
+    def replay(self, job_id: str) -> Job:
+        """A new job of the same resolved request. Raises `UnknownJob`, and as `create` does."""
+        return self.create(self.store.get(job_id).request).job
+
+    def close(self) -> None:
+        self._hinter.close()
+        self._redis.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,167 @@
+"""The job store in Redis: each call is one run of `store.lua`, so it happens wholly or not at all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from importlib.resources import files
+from typing import Any, TypeVar
+
+import redis
+
+from tasks import store_codec as codec
+from tasks.broker_queues import depths, queue_lists
+from tasks.connection import BLOCK_SLICE_S, connect, explain, where
+from tasks.errors import SafelightError
+from tasks.job import Job, JobError, JobStatus, Progress
+from tasks.store import (
+    Claimed,
+    Created,
+    Event,
+    Hint,
+    Lease,
+    NewJob,
+    NotClaimed,
+    Outcome,
+    Page,
+    QueueStats,
+    Reaped,
+    Written,
+)
+from tasks.store_codec import Call
+
+__all__ = ["RedisJobStore", "connect"]
+
+T = TypeVar("T")
+SCRIPT = files("tasks").joinpath("store.lua").read_text("utf-8")
+
+
+class RedisJobStore:
+    """`JobStore` over a client of `connect`. Thread-safe. `clock` (ms) replaces the server's time; only for tests."""
+
+    def __init__(
+        self,
+        client: redis.Redis,
+        key_prefix: str = "safelight:",
+        result_ttl_s: float = 7 * 86_400.0,
+        max_queued: int = 100_000,
+        *,
+        clock: Callable[[], int] | None = None,
+    ) -> None:
+        self._client = client
+        self._prefix = key_prefix
+        self._ttl_ms = int(result_ttl_s * 1000)
+        self._max_queued = max_queued
+        self._clock = clock
+        self._script = client.register_script(SCRIPT)
+
+    def _run(self, call: Call[T]) -> T:
+        keys, args = codec.script_arguments(call, self._prefix, self._ttl_ms, self._clock)
+        return call.decode(self._guarded(lambda: self._script(keys, args)))
+
+    def _guarded(self, command: Callable[[], Any]) -> Any:
+        try:
+            return command()
+        except (redis.RedisError, OSError) as error:
+            known = explain(error, where(self._client))
+            if known is None:
+                raise
+            raise known from error
+
+    # -- the producer's side ------------------------------------------------------------------------------------
+
+    def create(self, jobs: Sequence[NewJob]) -> Sequence[Created | SafelightError]:
+        return [answer for call in codec.create(jobs, self._max_queued) for answer in self._run(call)]
+
+    def get(self, job_id: str) -> Job:
+        return self._run(codec.get(job_id))
+
+    def list(
+        self, *, status: JobStatus | None = None, group: str | None = None, limit: int = 50, cursor: str | None = None
+    ) -> Page:
+        return self._run(codec.list_jobs(status, group, limit, cursor))
+
+    def abort(self, job_id: str) -> Job:
+        return self._run(codec.abort(job_id))
+
+    def abort_group(self, group: str) -> Sequence[str]:
+        cursor, job_ids = self._run(codec.abort_group(group, ""))
+        while cursor:
+            cursor, more = self._run(codec.abort_group(group, cursor))
+            job_ids += more
+        return job_ids
+
+    def events(self, job_id: str, *, after: str = "0", block_s: float = 0.0) -> Sequence[Event]:
+        deadline = time.monotonic() + block_s
+        found = self._read(job_id, after, 0.0) or self._lost_done(job_id, after)
+        while not found and (left_s := deadline - time.monotonic()) > 0:
+            found = self._read(job_id, after, min(left_s, BLOCK_SLICE_S))
+        return found
+
+    def _read(self, job_id: str, after: str, block_s: float) -> Sequence[Event]:
+        key = f"{self._prefix}events:{job_id}"
+        block_ms = max(1, int(block_s * 1000)) if block_s else None
+        return codec.decode_events(self._guarded(lambda: self._client.xread({key: after}, block=block_ms)))
+
+    def _lost_done(self, job_id: str, after: str) -> Sequence[Event]:
+        key = f"{self._prefix}job:{job_id}"
+        return codec.lost_done(self._guarded(lambda: self._client.hmget(key, codec.DONE_FIELDS)), after)
+
+    # -- the worker's side --------------------------------------------------------------------------------------
+
+    def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
+        return self._run(codec.claim(job_id, worker, lease_s))
+
+    def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
+        return self._run(codec.renew(leases, lease_s)) if leases else {}
+
+    def aborts_wanted(self, job_ids: Sequence[str]) -> frozenset[str]:
+        return self._run(codec.aborts_wanted(job_ids)) if job_ids else frozenset()
+
+    def report(self, progress: Mapping[tuple[str, int], Progress]) -> None:
+        if progress:
+            self._run(codec.report(progress))
+
+    def preview(self, job_id: str, attempt: int, data: Mapping[str, Any]) -> Written:
+        return self._run(codec.preview(job_id, attempt, data))
+
+    def isolate(self, job_id: str, attempt: int) -> Written:
+        return self._run(codec.isolate(job_id, attempt))
+
+    def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
+        return self._run(codec.finish(job_id, attempt, outcome))
+
+    def retry(self, job_id: str, attempt: int, error: JobError, max_attempts: int) -> JobStatus | Written:
+        return self._run(codec.retry(job_id, attempt, error, max_attempts))
+
+    def release(self, job_id: str, attempt: int) -> Written:
+        return self._run(codec.release(job_id, attempt))
+
+    def reap(self, max_attempts: int, limit: int = 100) -> Sequence[Reaped]:
+        return self._run(codec.reap(max_attempts, limit))
+
+    def stale_hints(self, limit: int = 100) -> Sequence[Hint]:
+        models = self._run(codec.models())
+        return self._run(codec.stale_hints(limit, self._broker_depths(models)))
+
+    def _broker_depths(self, models: Sequence[str]) -> dict[str, int]:
+        pipeline = self._client.pipeline(transaction=False)
+        for model in models:
+            for name in queue_lists(model):
+                pipeline.llen(name)
+        lengths = self._guarded(pipeline.execute)
+        return depths(models, lengths)
+
+    # -- observation --------------------------------------------------------------------------------------------
+
+    def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
+        return self._run(codec.queues(models))
+
+    def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:
+        self._run(codec.beat(worker, info, ttl_s))
+
+    def workers(self) -> Sequence[Mapping[str, Any]]:
+        return self._run(codec.workers())
+
+    def dead_letters(self, limit: int = 100) -> Sequence[str]:
+        return self._run(codec.dead_letters(limit))

@@ -1,0 +1,507 @@
+--[[
+Every move of a job, as one script:  EVALSHA … KEYS: the jobs' keys  ARGV: prefix, verb, now_ms, ttl_ms, the verb's own.
+
+The table MOVES is the state machine; `move` is the only writer of `status`. A worker's write names its attempt and
+changes nothing when that is not the running one. Times are ms of the server's TIME; a non-empty now_ms replaces it in
+tests. Redis 6.2 commands only. All keys begin with the prefix: on a Cluster it needs a hash tag.
+
+  job:{id}        hash    the record. No TTL while live, PEXPIRE ttl_ms once terminal. Its fields:
+                          request (JSON) model priority group digest deadline seq created: written once;
+                          status attempt worker started progress finished outputs error warnings metrics: see tasks/job.py;
+                          errors: JSON objects, comma-separated, one for each failed or lost attempt;
+                          token: of the claim, so that a repeated call after a lost reply is answered alike;
+                          num_errors, crashes, solo_crashes, released: attempts that ended in an error, by a lapsed lease,
+                          the same while isolated (solo = 1), by a drain; hinted, hints: time and number of Celery messages;
+                          preview, done: ids of the stream's newest preview and of its done event
+  events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end
+  abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends
+  idem:{key}      string  job id of an idempotency key; PX ttl_ms
+  queue:{model}   zset    queued ids by priority (9 first), then seq: ZRANK is the position
+  running:{model} zset    running ids by claim time
+  hints           zset    queued ids by the time at which their next message, or their deadline, is due
+  leases          zset    running ids by the end of their lease
+  jobs, status:{s}, group:{g}  zsets  ids by seq, for listing
+  live:{g}        zset    ids of the group that are not terminal, by seq
+  dead            zset    dead letters by time
+  expiry          zset    "id" or "id group" of terminal jobs by the time at which their record goes; `trim` clears the indexes
+  worker:{name}   string  JSON of its last beat, PX; `workers` zset: names by the time they are given up
+  pace            hash    model -> moving average of the seconds that a successful attempt takes
+  seq             string  counter of jobs: the order of creation
+]]
+local P, verb, TTL = ARGV[1], ARGV[2], tonumber(ARGV[4])
+local call = redis.call
+local now = tonumber(ARGV[3])
+if not now then
+  local time = call('TIME')
+  now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+
+local MOVES = {
+  queued = {running = true, aborted = true, failed = true},
+  running = {queued = true, succeeded = true, failed = true, aborted = true},
+  succeeded = {}, failed = {}, aborted = {},
+}
+local EVENTS_TTL, HINT_BASE, MAX_ATTEMPTS_EXTRA, CRASHES_TO_SOLO, MAX_SOLO_CRASHES = 300000, 5000, 10, 2, 2
+local TEXTS = {'status', 'model', 'group', 'worker', 'token'}
+local NUMBERS = {'attempt', 'priority', 'seq', 'deadline', 'started', 'num_errors', 'crashes', 'solo', 'solo_crashes',
+                 'released', 'hints', 'hinted'}
+
+local function key(name, part) return P .. name .. (part and (':' .. part) or '') end
+local function is_terminal(status) return next(MOVES[status]) == nil end
+local function abort_wanted(id) return call('EXISTS', key('abort', id)) == 1 end
+
+local function load(id)
+  local job = {id = id, key = key('job', id)}
+  for index, text in ipairs(call('HMGET', job.key, unpack(TEXTS))) do job[TEXTS[index]] = text or nil end
+  if not job.status then return nil end
+  for index, number in ipairs(call('HMGET', job.key, unpack(NUMBERS))) do job[NUMBERS[index]] = tonumber(number or 0) end
+  return job
+end
+
+local function emit(job, type, data)
+  return call('XADD', key('events', job.id), 'MAXLEN', '~', 256, '*', 'type', type, 'data', data)
+end
+
+local function emit_status(job, type, abort)
+  local data = {status = job.status, attempt = job.attempt, worker = job.worker, abort_requested = abort}
+  return emit(job, type, cjson.encode(data))
+end
+
+local function add_error(job, error)
+  local earlier = call('HGET', job.key, 'errors')
+  call('HSET', job.key, 'errors', earlier and (earlier .. ',' .. error) or error)
+end
+
+-- The record and the indexes of a job that has just ended.
+local function close(job)
+  call('HSET', job.key, 'finished', now, 'done', emit_status(job, 'done'))
+  call('HDEL', job.key, 'token', 'num_errors', 'crashes', 'solo', 'solo_crashes', 'released', 'hints', 'hinted', 'preview')
+  call('PEXPIRE', job.key, TTL)
+  call('PEXPIRE', key('events', job.id), math.min(TTL, EVENTS_TTL))
+  call('DEL', key('abort', job.id))
+  call('ZADD', key('expiry'), now + TTL, job.group and (job.id .. ' ' .. job.group) or job.id)
+  if job.group then call('ZREM', key('live', job.group), job.id) end
+end
+
+local function set_hint_due(job, due)
+  if job.deadline > 0 then due = math.min(due, job.deadline) end
+  call('ZADD', key('hints'), due, job.id)
+end
+
+-- Whoever queues a job publishes its first message as well; the sweep is for the lost ones.
+local function enqueue(job)
+  call('HSET', job.key, 'hinted', now, 'hints', 0)
+  call('ZADD', key('queue', job.model), (9 - job.priority) * 2 ^ 40 + job.seq, job.id)
+  set_hint_due(job, now + HINT_BASE)
+end
+
+-- The one writer of `status`. The caller has written what else belongs to the new state.
+local function move(job, to)
+  local from = job.status
+  assert(MOVES[from][to], 'no transition ' .. from .. ' -> ' .. to)
+  job.status = to
+  call('HSET', job.key, 'status', to)
+  call('ZREM', key('status', from), job.id)
+  call('ZADD', key('status', to), job.seq, job.id)
+  call('ZREM', key(from == 'queued' and 'queue' or 'running', job.model), job.id)
+  call('ZREM', key(from == 'queued' and 'hints' or 'leases'), job.id)
+  if to == 'queued' then
+    job.worker = nil
+    call('HDEL', job.key, 'worker', 'token', 'started', 'progress', 'solo')
+    enqueue(job)
+  end
+  emit_status(job, 'status')
+  if is_terminal(to) then close(job) end
+end
+
+local function fail(job, error, is_dead)
+  call('HSET', job.key, 'error', error)
+  if is_dead then call('ZADD', key('dead'), now, job.id) end
+  move(job, 'failed')
+end
+
+local function fail_late(job)
+  local message = 'the deadline passed before the job was done'
+  local error = {type = 'deadline_exceeded', message = message, retryable = false, attempt = job.attempt}
+  fail(job, cjson.encode(error), false)
+end
+
+local function is_late(job) return job.deadline > 0 and job.deadline <= now end
+local function is_worn_out(job, max_attempts) return job.attempt - job.released >= MAX_ATTEMPTS_EXTRA + max_attempts end
+
+-- ok, fenced or terminal; the job only with ok.
+local function current(id, attempt)
+  local job = load(id)
+  if not job then return 'fenced' end
+  if is_terminal(job.status) then return 'terminal' end
+  if job.status ~= 'running' or job.attempt ~= tonumber(attempt) then return 'fenced' end
+  return 'ok', job
+end
+
+-- {id, fields, position, pace, running, workers, now} for a reader, or nil.
+local function snapshot(id)
+  local fields = call('HGETALL', key('job', id))
+  if #fields == 0 then return false end
+  local model, status = unpack(call('HMGET', key('job', id), 'model', 'status'))
+  local position = status == 'queued' and call('ZRANK', key('queue', model), id) or -1
+  local workers = call('ZCOUNT', key('workers'), now, '+inf')
+  local pace, running = call('HGET', key('pace'), model) or '', call('ZCARD', key('running', model))
+  return {id, fields, position, pace, running, workers, now}
+end
+
+local function abort(job)
+  if job.status == 'queued' then
+    move(job, 'aborted')
+  elseif job.status == 'running' and not abort_wanted(job.id) then
+    call('SET', key('abort', job.id), '1', 'PX', TTL)
+    emit_status(job, 'status', true)
+  end
+end
+
+local function abort_live(group, limit)
+  local ids = call('ZRANGEBYSCORE', key('live', group), '-inf', '+inf', 'LIMIT', 0, limit)
+  for _, id in ipairs(ids) do
+    local job = load(id)
+    if job then abort(job) else call('ZREM', key('live', group), id) end
+  end
+  return ids
+end
+
+local function forget(id)
+  call('DEL', key('job', id), key('events', id), key('abort', id))
+  for _, index in ipairs({'jobs', 'dead', 'status:succeeded', 'status:failed', 'status:aborted'}) do
+    call('ZREM', key(index), id)
+  end
+end
+
+-- Drop what has expired. A record of the same id that was made since then stays.
+local function trim(limit)
+  for _, entry in ipairs(call('ZRANGEBYSCORE', key('expiry'), '-inf', now, 'LIMIT', 0, limit)) do
+    local id, group = string.match(entry, '^(%S+) ?(.*)$')
+    local finished = call('HMGET', key('job', id), 'status', 'finished')
+    local reborn = finished[1] and (not finished[2] or tonumber(finished[2]) + TTL > now)
+    if not reborn then forget(id) end
+    if group ~= '' and not reborn then call('ZREM', key('group', group), id) end
+    call('ZREM', key('expiry'), entry)
+  end
+end
+
+local function write_record(id, request, model, priority, group, digest, deadline_ms)
+  local job = {id = id, key = key('job', id), model = model, priority = tonumber(priority), attempt = 0, status = 'queued'}
+  job.seq, job.deadline = call('INCR', key('seq')), deadline_ms ~= '' and now + tonumber(deadline_ms) or 0
+  call('HSET', job.key, 'request', request, 'model', model, 'priority', priority, 'digest', digest, 'seq', job.seq,
+       'created', now, 'attempt', 0, 'status', 'queued')
+  if job.deadline > 0 then call('HSET', job.key, 'deadline', job.deadline) end
+  call('ZADD', key('jobs'), job.seq, id)
+  call('ZADD', key('status', 'queued'), job.seq, id)
+  if group ~= '' then
+    job.group = group
+    call('HSET', job.key, 'group', group)
+    call('ZADD', key('group', group), job.seq, id)
+    call('ZADD', key('live', group), job.seq, id)
+  end
+  return job
+end
+
+local function create_one(max_queued, id, request, model, priority, group, supersede, digest, idem, deadline_ms, rejected)
+  local known = idem ~= '' and call('GET', key('idem', idem)) or id
+  if call('EXISTS', key('job', known)) == 0 then known = id end
+  local seen = call('HGET', key('job', known), 'digest')
+  if seen then
+    if seen ~= digest then return {'conflict', known} end
+    return {'known', snapshot(known)}
+  end
+  if rejected == '' and call('ZCARD', key('status', 'queued')) >= tonumber(max_queued) then return {'full'} end
+  if call('ZSCORE', key('jobs'), id) then forget(id) end
+  if idem ~= '' then call('SET', key('idem', idem), id, 'PX', TTL) end
+  if supersede == '1' then abort_live(group, -1) end
+  local job = write_record(id, request, model, priority, group, digest, deadline_ms)
+  call('HSETNX', key('pace'), model, 0)
+  call('PEXPIRE', key('pace'), math.max(TTL, 2592000000))
+  if rejected ~= '' then
+    add_error(job, rejected)
+    fail(job, rejected, false)
+    return {'new', now, -1}
+  end
+  enqueue(job)
+  emit_status(job, 'status')
+  return {'new', now, call('ZRANK', key('queue', model), id)}
+end
+
+local function lapse(id, max_attempts)
+  local job = load(id)
+  if not job or job.status ~= 'running' then
+    call('ZREM', key('leases'), id)
+    return nil
+  end
+  local message = 'the worker stopped answering while it ran attempt ' .. job.attempt
+  local error = cjson.encode({type = 'worker_lost', message = message, retryable = true, attempt = job.attempt})
+  add_error(job, error)
+  local crash = job.solo == 1 and 'solo_crashes' or 'crashes'
+  job[crash] = call('HINCRBY', job.key, crash, 1)
+  if abort_wanted(id) then
+    move(job, 'aborted')
+  elseif is_late(job) then
+    fail_late(job)
+  elseif job.solo_crashes >= MAX_SOLO_CRASHES or is_worn_out(job, max_attempts) then
+    fail(job, error, true)
+  else
+    move(job, 'queued')
+  end
+  return {id, job.model, job.priority, job.status}
+end
+
+local function hint_interval(job, depth)
+  return depth == 0 and HINT_BASE or HINT_BASE * 2 ^ math.min(job.hints, 4)
+end
+
+-- One candidate for a new message: {id, model, priority}, or nil. `depth`: model -> messages in the broker, where known.
+local function hint(id, depth)
+  local job = load(id)
+  if not job or job.status ~= 'queued' then
+    call('ZREM', key('hints'), id)
+  elseif abort_wanted(id) then
+    move(job, 'aborted')
+  elseif is_late(job) then
+    fail_late(job)
+  elseif job.hinted + hint_interval(job, depth[job.model]) <= now then
+    local waiting = depth[job.model]
+    if waiting and waiting >= call('ZCARD', key('queue', job.model)) then
+      set_hint_due(job, now + hint_interval(job, waiting))
+      return nil
+    end
+    job.hints = job.hints + 1
+    call('HSET', job.key, 'hinted', now, 'hints', job.hints)
+    set_hint_due(job, now + hint_interval(job, waiting))
+    if waiting then depth[job.model] = waiting + 1 end
+    return {id, job.model, job.priority}
+  end
+end
+
+local VERBS = {}
+
+function VERBS.moves() return cjson.encode(MOVES) end
+
+function VERBS.create(max_queued, ...)
+  local args, width, replies = {...}, 10, {}
+  for first = 1, #args, width do
+    replies[#replies + 1] = create_one(max_queued, unpack(args, first, first + width - 1))
+  end
+  return replies
+end
+
+VERBS.get = snapshot
+
+function VERBS.list(status, group, limit, cursor)
+  local index = group ~= '' and key('group', group) or status ~= '' and key('status', status) or key('jobs')
+  local found, last = {}, cursor == '' and '+inf' or '(' .. cursor
+  for _ = 1, 20 do
+    local entries = call('ZREVRANGEBYSCORE', index, last, '-inf', 'WITHSCORES', 'LIMIT', 0, 100)
+    for at = 1, #entries, 2 do
+      local real = call('HMGET', key('job', entries[at]), 'status', 'group')
+      last = '(' .. entries[at + 1]
+      if real[1] and (status == '' or real[1] == status) and (group == '' or real[2] == group) then
+        found[#found + 1] = snapshot(entries[at])
+      end
+      if #found == tonumber(limit) then break end
+    end
+    if #entries < 200 or #found == tonumber(limit) then break end
+  end
+  return {call('ZCOUNT', index, '-inf', last) > 0 and string.sub(last, 2) or '', found}
+end
+
+function VERBS.abort(id)
+  local job = load(id)
+  if job then abort(job) end
+  return snapshot(id)
+end
+
+function VERBS.abort_group(group, limit, cursor)
+  local entries = call('ZRANGEBYSCORE', key('live', group), '(' .. cursor, '+inf', 'WITHSCORES', 'LIMIT', 0, limit)
+  local ids = {}
+  for at = 1, #entries, 2 do
+    local job = load(entries[at])
+    if job then
+      abort(job)
+      ids[#ids + 1] = job.id
+    end
+  end
+  return {entries[#entries] or '', ids}
+end
+
+function VERBS.claim(id, worker, lease_ms, token)
+  local job = load(id)
+  if not job then return {'unknown'} end
+  if is_terminal(job.status) then return {'terminal'} end
+  if job.status == 'running' then
+    if job.token ~= token then return {'leased'} end
+  elseif abort_wanted(id) then
+    move(job, 'aborted')
+    return {'aborted'}
+  elseif is_late(job) then
+    fail_late(job)
+    return {'terminal'}
+  else
+    job.attempt, job.worker = call('HINCRBY', job.key, 'attempt', 1), worker
+    call('HSET', job.key, 'worker', worker, 'token', token, 'started', now)
+    move(job, 'running')
+    call('ZADD', key('running', job.model), now, id)
+    call('ZADD', key('leases'), now + tonumber(lease_ms), id)
+  end
+  return {'claimed', job.attempt, job.crashes >= CRASHES_TO_SOLO and 1 or 0, snapshot(id)}
+end
+
+function VERBS.renew(lease_ms, ...)
+  local args, replies = {...}, {}
+  for at = 1, #args, 2 do
+    local written = current(args[at], args[at + 1])
+    if written == 'ok' then call('ZADD', key('leases'), now + tonumber(lease_ms), args[at]) end
+    replies[#replies + 1] = written ~= 'ok' and 'lost' or abort_wanted(args[at]) and 'abort' or 'held'
+  end
+  return replies
+end
+
+function VERBS.aborts_wanted(...)
+  local wanted = {}
+  for _, id in ipairs({...}) do
+    if abort_wanted(id) then wanted[#wanted + 1] = id end
+  end
+  return wanted
+end
+
+function VERBS.report(...)
+  local args = {...}
+  for at = 1, #args, 3 do
+    local written, job = current(args[at], args[at + 1])
+    if written == 'ok' then
+      call('HSET', job.key, 'progress', args[at + 2])
+      emit(job, 'progress', args[at + 2])
+    end
+  end
+end
+
+function VERBS.preview(id, attempt, data)
+  local written, job = current(id, attempt)
+  if written == 'ok' then
+    local earlier = call('HGET', job.key, 'preview')
+    if earlier then call('XDEL', key('events', id), earlier) end
+    call('HSET', job.key, 'preview', emit(job, 'preview', data))
+  end
+  return written
+end
+
+function VERBS.isolate(id, attempt)
+  local written, job = current(id, attempt)
+  if written == 'ok' then call('HSET', job.key, 'solo', 1) end
+  return written
+end
+
+-- Answers ok again to the attempt that ended the job so: its first reply may have been lost.
+function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, is_dead)
+  local written, job = current(id, attempt)
+  if written == 'terminal' then
+    local ended = load(id)
+    return ended.status == status and ended.attempt == tonumber(attempt) and 'ok' or written
+  elseif written ~= 'ok' then
+    return written
+  end
+  for field, text in pairs({outputs = outputs, warnings = warnings, metrics = metrics}) do
+    if text ~= '' then call('HSET', job.key, field, text) end
+  end
+  if error ~= '' then add_error(job, error) end
+  if status == 'succeeded' then
+    local seconds, pace = (now - job.started) / 1000, tonumber(call('HGET', key('pace'), job.model) or 0)
+    pace = pace > 0 and 0.8 * pace + 0.2 * seconds or seconds
+    call('HSET', key('pace'), job.model, string.format('%.3f', pace))
+  end
+  if status == 'failed' then fail(job, error, is_dead == '1') else move(job, status) end
+  return written
+end
+
+function VERBS.retry(id, attempt, error, max_attempts, is_dead)
+  local written, job = current(id, attempt)
+  if written ~= 'ok' then return written end
+  add_error(job, error)
+  job.num_errors = call('HINCRBY', job.key, 'num_errors', 1)
+  if abort_wanted(id) then
+    move(job, 'aborted')
+  elseif is_late(job) then
+    fail_late(job)
+  elseif job.num_errors >= tonumber(max_attempts) or is_worn_out(job, max_attempts) then
+    fail(job, error, is_dead == '1')
+  else
+    move(job, 'queued')
+  end
+  return job.status
+end
+
+function VERBS.release(id, attempt)
+  local written, job = current(id, attempt)
+  if written == 'ok' and abort_wanted(id) then
+    move(job, 'aborted')
+  elseif written == 'ok' then
+    call('HINCRBY', job.key, 'released', 1)
+    move(job, 'queued')
+  end
+  return written
+end
+
+function VERBS.reap(max_attempts, limit)
+  local reaped = {}
+  for _, id in ipairs(call('ZRANGEBYSCORE', key('leases'), '-inf', now, 'LIMIT', 0, limit)) do
+    reaped[#reaped + 1] = lapse(id, max_attempts)
+  end
+  trim(limit)
+  return reaped
+end
+
+-- Arguments after the limit: model, number of its messages in the broker, … An empty broker makes young hints due too.
+function VERBS.stale_hints(limit, ...)
+  local args, depth, hints = {...}, {}, {}
+  local due = call('ZRANGEBYSCORE', key('hints'), '-inf', now, 'LIMIT', 0, limit)
+  for at = 1, #args, 2 do
+    depth[args[at]] = tonumber(args[at + 1])
+    if args[at + 1] == '0' then
+      for _, id in ipairs(call('ZRANGE', key('queue', args[at]), 0, limit - 1)) do due[#due + 1] = id end
+    end
+  end
+  for _, id in ipairs(due) do
+    if #hints == tonumber(limit) then break end
+    hints[#hints + 1] = hint(id, depth)
+  end
+  return hints
+end
+
+VERBS.models = function() return call('HKEYS', key('pace')) end
+
+function VERBS.queues(...)
+  local replies = {}
+  for _, model in ipairs({...}) do
+    local queue, oldest = key('queue', model), nil
+    for rank = 0, 9 do
+      local first = call('ZRANGEBYSCORE', queue, rank * 2 ^ 40, '(' .. (rank + 1) * 2 ^ 40, 'LIMIT', 0, 1)[1]
+      local created = first and tonumber(call('HGET', key('job', first), 'created'))
+      if created and (not oldest or created < oldest) then oldest = created end
+    end
+    replies[#replies + 1] = {model, call('ZCARD', queue), call('ZCARD', key('running', model)), oldest and now - oldest or -1}
+  end
+  return replies
+end
+
+function VERBS.beat(worker, info, ttl_ms)
+  call('SET', key('worker', worker), info, 'PX', ttl_ms)
+  call('ZADD', key('workers'), now + tonumber(ttl_ms), worker)
+  call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
+end
+
+function VERBS.workers()
+  local infos = {}
+  for _, worker in ipairs(call('ZRANGEBYSCORE', key('workers'), '(' .. now, '+inf')) do
+    infos[#infos + 1] = call('GET', key('worker', worker)) or nil
+  end
+  return infos
+end
+
+function VERBS.dead_letters(limit) return call('ZREVRANGE', key('dead'), 0, limit - 1) end
+
+return VERBS[verb](unpack(ARGV, 5))

@@ -1,0 +1,71 @@
+"""The body of `safelight.submit`: a job from a Celery message, whose id becomes the job's: redelivery is harmless."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from celery import Celery
+from celery.exceptions import Reject
+
+from tasks.broker_queues import SUBMIT
+from tasks.errors import IdempotencyConflict, InvalidRequest, QueueFull, StoreUnavailable
+from tasks.hints import Hinter
+from tasks.ids import is_job_id
+from tasks.job import Job, JobError
+from tasks.models import Models
+from tasks.request import parse_request
+from tasks.resolve import resolve
+from tasks.store import JobStore, NewJob
+from tasks.submission import accepted, hints_for, new_job
+
+log = logging.getLogger(__name__)
+_PAUSE_S = 1.0
+
+
+def register_submit(app: Celery, store: JobStore, models: Models, hinter: Hinter) -> None:
+    """Register the task. Its message goes back to its queue while the store is full or away."""
+
+    @app.task(name=SUBMIT, bind=True, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
+    def submit(self: Any, request: Mapping[str, Any] | None = None, **fields: Any) -> str | None:
+        try:
+            job = submit_message(self.request.id, {**(request or {}), **fields}, store, models, hinter)
+        except (QueueFull, StoreUnavailable) as error:
+            log.warning("task %s: %s", self.request.id, error)
+            time.sleep(_PAUSE_S)  # a message that cannot be served now must not spin through the queue
+            raise Reject(str(error), requeue=True) from error
+        return None if job is None else job.id
+
+
+def submit_message(
+    task_id: str, fields: Mapping[str, Any], store: JobStore, models: Models, hinter: Hinter
+) -> Job | None:
+    """The job; for a bad request one that has failed, so that the producer sees why. None: no job can have that id."""
+    if not is_job_id(task_id):
+        log.error("a %s message was dropped: its task id %r cannot be a job's", SUBMIT, task_id[:80])
+        return None
+    try:
+        new = new_job(fields, models, job_id=task_id)
+    except InvalidRequest as error:
+        new = _rejected(task_id, fields, models, error)
+    try:
+        created = accepted(store.create([new]))
+    except IdempotencyConflict as error:
+        log.error("a %s message was dropped: %s", SUBMIT, error)
+        return None
+    hinter.publish(hints_for(created))
+    return created[0].job
+
+
+def _rejected(task_id: str, fields: Mapping[str, Any], models: Models, error: InvalidRequest) -> NewJob:
+    """A record needs a valid request: the given prompt, group and metadata if they are, and the default model."""
+    for names in (("prompt", "group", "metadata"), ("prompt",), ()):
+        kept = {name: fields[name] for name in names if name in fields}
+        try:
+            request = resolve(parse_request({"prompt": "(invalid)", **kept}), models)
+            break
+        except InvalidRequest:
+            continue
+    return NewJob(task_id, request, "rejected", rejected=JobError(type="invalid_request", message=str(error)))
