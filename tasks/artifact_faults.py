@@ -8,7 +8,7 @@ from typing import Any
 _BUSY_CODES = frozenset(
     {"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "BadDigest", "Throttling", "OperationAborted"}
 )
-_REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException"})
+_REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 _KEY_CODES = frozenset({"SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken", "ExpiredToken"})
 
 
@@ -43,7 +43,9 @@ def is_transient(error: Exception) -> bool:
 
     if isinstance(error, boto.ClientError):
         return http_status(error) >= 500 or http_status(error) in (408, 429) or s3_code(error) in _BUSY_CODES
-    return isinstance(error, boto.HTTPClientError | boto.IncompleteReadError | boto.CredentialRetrievalError)
+    return isinstance(
+        error, boto.ConnectionError | boto.HTTPClientError | boto.IncompleteReadError | boto.CredentialRetrievalError
+    )
 
 
 def _unreachable(error: Exception, where: str) -> str | None:
@@ -70,7 +72,10 @@ def _unreachable(error: Exception, where: str) -> str | None:
 def _refused(error: Exception, where: str, bucket: str, region: str) -> str:
     """For errors that a server, or boto3 itself, answered with."""
     status, code = http_status(error), s3_code(error)
-    if code in _REGION_CODES or status in (301, 307):
+    # boto3 looks for a bucket's region with a request that is redirected as well, until Python ends the recursion.
+    if status in (301, 302, 307, 308) or isinstance(error, RecursionError):
+        return f"{where} redirects; is bucket {bucket} in another region (SAFELIGHT_S3_REGION), or is https wanted?"
+    if code in _REGION_CODES:
         return f"bucket {bucket} at {where} is in another region than {region}; set SAFELIGHT_S3_REGION"
     if code == "NoSuchBucket":
         return f"no bucket {bucket} at {where}; create it or correct SAFELIGHT_S3_BUCKET"

@@ -190,7 +190,7 @@ def _endpoint(name: str, url: str | None) -> str | None:
     if not cleaned:
         return None
     if not re.fullmatch(r"https?://[^/\s?#@]+(/[^\s?#]*)?", cleaned):
-        raise ConfigError(f"SAFELIGHT_{name}: {cleaned!r} is not an endpoint; write http://HOST:PORT or https://HOST")
+        raise ConfigError(f"SAFELIGHT_{name}: is not an endpoint; write http://HOST:PORT or https://HOST")
     return cleaned
 
 
