@@ -1,0 +1,152 @@
+"""From an EngineConfig to a diffusers pipeline in memory, on its device. Every failure becomes one ModelLoadError."""
+
+import importlib
+import logging
+import warnings
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import diffusers
+import torch
+import transformers
+
+from ..config import EngineConfig
+from ..errors import ModelLoadError
+
+log = logging.getLogger(__name__)
+
+BUNDLED = "bundled:"
+MODELS = Path(__file__).parent.parent / "models"
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedPipeline:
+    """A `diffusers.DiffusionPipeline` with its weights on `device`, or offloaded from it, in `dtype`."""
+
+    pipeline: Any
+    device: torch.device
+    dtype: torch.dtype
+
+
+def load_pipeline(config: EngineConfig) -> LoadedPipeline:
+    """Raises ModelLoadError that says which model, why, and what to try. Weights are safetensors unless allowed."""
+    _silence_libraries()
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    try:
+        device = resolve_device(config.device)
+        dtype = resolve_dtype(config.dtype, device)
+        pipeline = _read(config, dtype)
+        _place(pipeline, device, config)
+    except Exception as error:
+        raise ModelLoadError(_explain(config, error)) from error
+    log.info("loaded %s as %s on %s in %s", config.model, type(pipeline).__name__, device, dtype)
+    return LoadedPipeline(pipeline, device, dtype)
+
+
+def resolve_source(model: str) -> str:
+    """A path or hub id. Raises ValueError for a bundled model that does not exist or a path that leads nowhere."""
+    if model.startswith(BUNDLED):
+        path = MODELS / model.removeprefix(BUNDLED)
+    elif model.startswith(("/", "./", "../", "~")):
+        path = Path(model).expanduser()
+    else:
+        return model
+    if not path.is_dir():
+        raise ValueError(f"there is no folder {path}")
+    return str(path)
+
+
+def resolve_device(name: str) -> torch.device:
+    """`auto` is CUDA, else MPS, else the CPU. Raises RuntimeError for a device that is not there."""
+    if name != "auto":
+        device = torch.device(name)
+        torch.empty(1, device=device)
+        return device
+    if torch.cuda.is_available():
+        return torch.device("cuda")
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
+    """`auto` is float32 on the CPU, bfloat16 on CUDA where it has it, else float16."""
+    named = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+    if name != "auto":
+        return named[name]
+    if device.type == "cpu":
+        return torch.float32
+    has_bfloat16 = device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return torch.bfloat16 if has_bfloat16 else torch.float16
+
+
+def resolve_class(name: str | None) -> Any:
+    """A class of diffusers by name, any other by dotted path; the one that the model names itself for None.
+
+    Raises ValueError when there is none of that name, TypeError when it is no pipeline.
+    """
+    if name is None:
+        return diffusers.DiffusionPipeline
+    module_name, _, class_name = name.rpartition(".")
+    try:
+        found = getattr(importlib.import_module(module_name or "diffusers"), class_name)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"pipeline_class {name} cannot be found: {error}") from error
+    if not (isinstance(found, type) and issubclass(found, diffusers.DiffusionPipeline)):
+        raise TypeError(f"pipeline_class {name} is no diffusers pipeline")
+    return found
+
+
+def _read(config: EngineConfig, dtype: torch.dtype) -> Any:
+    pipeline_class, source = resolve_class(config.pipeline_class), resolve_source(config.model)
+    with warnings.catch_warnings():
+        warnings.simplefilter(
+            "ignore", FutureWarning
+        )  # newer releases say dtype, but older ones know torch_dtype alone
+        return pipeline_class.from_pretrained(
+            source,
+            revision=config.revision,
+            torch_dtype=dtype,
+            use_safetensors=None if config.allow_pickle else True,
+            local_files_only=config.local_files_only or config.model.startswith(BUNDLED),
+        )
+
+
+def _place(pipeline: Any, device: torch.device, config: EngineConfig) -> None:
+    pipeline.set_progress_bar_config(disable=True)
+    if config.offload == "model":
+        pipeline.enable_model_cpu_offload(device=device)
+    elif config.offload == "sequential":
+        pipeline.enable_sequential_cpu_offload(device=device)
+    else:
+        pipeline.to(device)
+    if config.compile:
+        for name in ("unet", "transformer", "transformer_2"):
+            module = pipeline.components.get(name)
+            if module is not None:
+                module.compile()
+
+
+def _explain(config: EngineConfig, error: Exception) -> str:
+    cause = next((line for line in str(error).splitlines() if line.strip()), "no message")
+    return f"cannot load {config.model}: {type(error).__name__}: {cause} Try: {_advice(config, error)}."
+
+
+def _advice(config: EngineConfig, error: Exception) -> str:
+    if isinstance(error, torch.OutOfMemoryError):
+        return "offload='model', or a smaller dtype"
+    if "safetensors" in str(error) and not config.allow_pickle:
+        return "a repository with safetensors, or allow_pickle=True if you trust its author with your machine"
+    if config.local_files_only:
+        return "local_files_only=False, or download the model first"
+    if isinstance(error, OSError):
+        return "the right model id and revision, a network, HF_TOKEN for a gated model"
+    return "checking model, pipeline_class, device and dtype"
+
+
+def _silence_libraries() -> None:
+    """Their logs speak of things that the operator did not choose; ours tells what matters."""
+    diffusers.utils.logging.set_verbosity_error()
+    diffusers.utils.logging.disable_progress_bar()
+    transformers.logging.set_verbosity_error()
+    transformers.logging.disable_progress_bar()

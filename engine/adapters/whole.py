@@ -1,0 +1,208 @@
+"""Any diffusers picture pipeline as it is: one call for a batch of compatible rows.
+
+Whatever may differ between rows goes in as a list: prompts, negative prompts, images, and one generator a row. The
+generators are CPU generators whatever the device, so that a seed means the same noise everywhere.
+"""
+
+import gc
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..adapter import Capabilities, Output, RowOutcome, StepHook
+from ..batch import Batch
+from ..batch_key import BatchKey, Task
+from ..config import EngineConfig
+from ..errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
+from ..request import DiffusionRequest, Row
+from ..result import Media
+from .loading import LoadedPipeline, load_pipeline
+from .noise_schedulers import NoiseSchedulers
+from .pipeline_call import PipelineCall
+from .profiler import Profiler
+from .prompts import PromptReader
+from .task_pipeline import TaskPipeline, pipelines_by_task
+
+OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
+FALLBACK_SIZE = 512
+
+
+class WholePipeline:
+    """A PipelineAdapter over an unmodified pipeline and its image-to-image and inpainting siblings."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        self._config = config
+        self._profiler = Profiler()
+        self._modes = ExitStack()
+        self._tasks: Mapping[Task, TaskPipeline] = {}
+
+    def load(self) -> Capabilities:
+        loaded = load_pipeline(self._config)
+        pipeline = loaded.pipeline
+        self._device = loaded.device
+        self._tasks = pipelines_by_task(pipeline)
+        self._noise_schedulers = NoiseSchedulers(pipeline.scheduler)
+        own = TaskPipeline(pipeline)
+        self._prompts = PromptReader(pipeline, own.default("max_sequence_length"))
+        self._size_multiple = _size_multiple(pipeline)
+        # Entered once: pipelines switch gradients back on when they return.
+        self._modes.enter_context(torch.inference_mode())
+        return self._capabilities(loaded, own)
+
+    def batch_key(self, request: DiffusionRequest) -> BatchKey:
+        params = request.params
+        for name, value in (("height", params.height), ("width", params.width)):
+            if value % self._size_multiple:
+                raise InvalidRequest(f"{name} {value} must be a multiple of {self._size_multiple}")
+        task = _task(request)
+        pipeline = self._pipeline(task)
+        pipeline.planned_steps(params)
+        return BatchKey(
+            task=task,
+            height=params.height,
+            width=params.width,
+            num_inference_steps=params.num_inference_steps,
+            guidance_scale=params.guidance_scale,
+            has_negative=pipeline.reads_negative(params),
+            strength=pipeline.strength(params),
+            noise_scheduler=self._noise_schedulers.resolve(params.noise_scheduler),
+            image_size=pipeline.image_size(request),
+        )
+
+    def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
+        try:
+            return self._run(batch, on_step)
+        except (RuntimeError, MemoryError) as error:
+            if not _is_out_of_memory(error):
+                raise
+            message = str(error).partition("\n")[0]
+        # Only here is the error gone, and with it the frames that hold the tensors.
+        self._release_memory()
+        raise OutOfMemory(f"{len(batch.rows)} rows do not fit the device: {message}")
+
+    def methods(self) -> Mapping[str, Callable[..., object]]:
+        return {
+            "noise_schedulers": lambda: self._noise_schedulers.names(),
+            "profile_start": self._profiler.start,
+            "profile_stop": self._profiler.stop,
+            "release_memory": self._release_memory,
+        }
+
+    def probe(self) -> None:
+        try:
+            torch.ones(1, device=self._device).add_(1).cpu()
+        except RuntimeError as error:
+            raise DeviceLost(f"{self._device} is unusable: {error}") from error
+
+    def close(self) -> None:
+        self._tasks = {}
+        self._modes.close()
+        self._release_memory()
+
+    def _capabilities(self, loaded: LoadedPipeline, own: TaskPipeline) -> Capabilities:
+        noise_config = loaded.pipeline.scheduler.config
+        rows_have_own_noise = own.accepts("generator") and not noise_config.get("stochastic_sampling", False)
+        return Capabilities(
+            model_class=own.name,
+            device=str(loaded.device),
+            dtype=str(loaded.dtype).removeprefix("torch."),
+            tasks=frozenset(self._tasks),
+            default_size=_default_size(loaded.pipeline),
+            size_multiple=self._size_multiple,
+            max_rows=None if rows_have_own_noise else 1,
+        )
+
+    def _pipeline(self, task: Task) -> TaskPipeline:
+        if task not in self._tasks:
+            served = ", ".join(sorted(self._tasks))
+            raise InvalidRequest(f"{self._config.model} does not serve {task}; it serves: {served}")
+        return self._tasks[task]
+
+    def _run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
+        pipeline = self._pipeline(batch.key.task)
+        assert batch.key.noise_scheduler is not None
+        noise_scheduler = self._noise_schedulers.fresh(batch.key.noise_scheduler)
+        call = PipelineCall(pipeline.pipeline, noise_scheduler, on_step)
+        # Pipelines that draw beside their generators become reproducible too, as long as they run alone.
+        torch.manual_seed(batch.rows[0].seed)
+        try:
+            result = call(pipeline.arguments(batch), pipeline.planned_steps(batch.rows[0].request.params))
+        except ValueError as error:
+            if call.num_steps_done:
+                raise
+            raise InvalidRequest(str(error)) from error
+        return self._outcomes(batch, pipeline, result, _finite_rows(call.latents, len(batch.rows)))
+
+    def _outcomes(
+        self, batch: Batch, pipeline: TaskPipeline, result: Any, finite: Sequence[bool]
+    ) -> Sequence[RowOutcome]:
+        """`result.images` is float `[B, H, W, 3]` in 0 to 1."""
+        images: NDArray[np.floating[Any]] = result.images
+        flags = result.get("nsfw_content_detected") or [False] * len(batch.rows)
+        return [
+            self._outcome(row, pipeline, image, bool(flag))
+            if is_finite and bool(np.isfinite(image).all())
+            else ModelError(f"output {row.index} is not finite; another dtype, seed or guidance_scale may help")
+            for row, image, flag, is_finite in zip(batch.rows, images, flags, finite, strict=True)
+        ]
+
+    def _outcome(self, row: Row, pipeline: TaskPipeline, image: NDArray[np.floating[Any]], withheld: bool) -> Output:
+        warnings = list(pipeline.ignored(row.request))
+        negative = row.request.params.negative_prompt or ""
+        for name, text in (("prompt", row.request.prompt), ("negative prompt", negative)):
+            truncated_at = self._prompts.truncated_at(text)
+            if truncated_at is not None:
+                warnings.append(f"{name} truncated at token {truncated_at}")
+        if withheld:
+            warnings.append(f"output {row.index} was blanked by the model's safety checker")
+        pixels = (image * 255).round().astype(np.uint8)
+        return Output(Media(pixels=pixels, seed=row.seed), tuple(warnings))
+
+    def _release_memory(self) -> None:
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _task(request: DiffusionRequest) -> Task:
+    if request.image is None:
+        return "text2image"
+    return "image2image" if request.mask_image is None else "inpaint"
+
+
+def _size_multiple(pipeline: Any) -> int:
+    """What a side must be a multiple of: the VAE's factor times whatever patches the denoiser makes of it."""
+    factor = int(vars(pipeline).get("vae_scale_factor", 8))
+    transformer = pipeline.components.get("transformer")
+    patch = 1 if transformer is None else transformer.config.get("patch_size") or 1
+    processor = vars(pipeline).get("image_processor")
+    packed = factor if processor is None else int(processor.config.vae_scale_factor)
+    return max(packed, factor * (patch if isinstance(patch, int) else 1))
+
+
+def _default_size(pipeline: Any) -> tuple[int, int]:
+    """(height, width) in pixels that the model was made for."""
+    factor = int(vars(pipeline).get("vae_scale_factor", 8))
+    unet = pipeline.components.get("unet")
+    sample = unet.config.sample_size if unet is not None else vars(pipeline).get("default_sample_size")
+    if sample is None:
+        return FALLBACK_SIZE, FALLBACK_SIZE
+    height, width = (sample, sample) if isinstance(sample, int) else sample
+    return height * factor, width * factor
+
+
+def _finite_rows(latents: torch.Tensor | None, num_rows: int) -> Sequence[bool]:
+    """Which rows of the last latents `[B, …]` hold no NaN and no infinity."""
+    if latents is None or latents.shape[0] != num_rows:
+        return [True] * num_rows
+    rows: list[bool] = torch.isfinite(latents).flatten(1).all(dim=1).tolist()
+    return rows
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    text = str(error)
+    return isinstance(error, MemoryError) or any(known in text for known in OUT_OF_MEMORY_TEXTS)
