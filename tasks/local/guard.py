@@ -1,7 +1,7 @@
 """Ties a child's life to its parent's: a command wrapped here is killed when the parent is gone, however it went.
 
-The parent holds one end of a pipe and the wrapped command's standard input is the other. A shell watches it from inside the
-command's process group and kills the group when the pipe closes, then the command takes the shell's place, so its pid stays.
+The parent holds one end of a pipe; the other is the command's standard input. A shell in the command's process group
+waits for the pipe to close and then kills the group; the command itself takes the first shell's place, and its pid.
 No thread, no `preexec_fn`, no Linux-only call (PR_SET_PDEATHSIG would fire when the *thread* that forked ends).
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-# The subshell in a subshell makes the watcher a child of init, so that the command never meets a child it did not start.
+# Two subshells make the watcher a child of init: the command never meets a child that it did not start.
 _WATCH = """\
 exec 3<&0 </dev/null
 ( (trap '' HUP INT TERM; read -r _ <&3; kill -KILL -$$) >/dev/null 2>&1 & )

@@ -44,10 +44,16 @@ def _free_pair(wanted: int, taken: set[int]) -> int | None:
 
 
 class ChildProcess:
-    """A child with its own log file and its own session. It dies with its parent, however the parent dies (see `guard`)."""
+    """A child with its own log file and session. It dies with its parent, however the parent dies (see `guard`)."""
 
     def __init__(
-        self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None, cwd: Path | None = None
+        self,
+        name: str,
+        command: Sequence[str],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self.name = name
         self.log = log
@@ -77,17 +83,27 @@ class ChildProcess:
         return self._process.poll()
 
     def wait_ready(self, probe: Callable[[], bool], timeout_s: float) -> None:
-        """Raises `StoreUnavailable` with the end of the log if the child ends, or is not ready in time."""
+        """Raises `StoreUnavailable` with the end of the log if it ends or is not ready in time; it is stopped then."""
         deadline = time.monotonic() + timeout_s
-        while True:
-            with contextlib.suppress(OSError):
-                if probe():
-                    return
-            if self.returncode is not None:
-                raise StoreUnavailable(f"{self.name} ended at start (exit code {self.returncode}); its log:\n{self.tail()}")
-            if time.monotonic() > deadline:
-                raise StoreUnavailable(f"{self.name} was not ready after {timeout_s:.0f} s; its log:\n{self.tail()}")
-            time.sleep(0.05)
+        try:
+            while not self._answers(probe):
+                if self.returncode is not None:
+                    raise self._late(f"ended at start (exit code {self.returncode})")
+                if time.monotonic() > deadline:
+                    raise self._late(f"was not ready after {timeout_s:.0f} s")
+                time.sleep(0.05)
+        except BaseException:
+            self.stop(grace_s=0.5)
+            raise
+
+    @staticmethod
+    def _answers(probe: Callable[[], bool]) -> bool:
+        with contextlib.suppress(OSError, StoreUnavailable):
+            return probe()
+        return False
+
+    def _late(self, what: str) -> StoreUnavailable:
+        return StoreUnavailable(f"{self.name} {what}; its log:\n{self.tail()}")
 
     def tail(self, num_lines: int = 15) -> str:
         lines = self.log.read_text("utf-8", errors="replace").splitlines()

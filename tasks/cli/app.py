@@ -1,0 +1,72 @@
+"""The command line as typer sees it. Plain help: rich would double the time to show it."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from tasks.cli import jobs, serve, system
+
+app = typer.Typer(
+    name="safelight",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"safelight {version('safelight')}")
+        raise typer.Exit
+
+
+@app.callback()
+def safelight(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
+    """Diffusion jobs on a queue: send them, follow them, end them.
+
+    \b
+    Try it, with nothing but this package:
+      safelight up                                     everything on this machine, until Ctrl-C
+      safelight submit "a red house" -o pictures       in another shell of the same folder
+
+    \b
+    Follow and steer:
+      safelight submit "a tree at night" --steps 40    prints the job's id
+      safelight watch ID ID ...                        bars, then one line a job
+      safelight abort ID                               at once, or at the next denoising step
+      safelight ls --status running --json | jq .id    every command speaks JSON
+
+    \b
+    Settings are SAFELIGHT_* variables (SAFELIGHT_REDIS_URL, SAFELIGHT_S3_ENDPOINT_URL, SAFELIGHT_S3_BUCKET,
+    SAFELIGHT_MODELS, ...); credentials of the object store are AWS's own (AWS_ACCESS_KEY_ID, ...).
+
+    \b
+    Exit code: 0 succeeded, 1 failed, 2 usage or a wrong field, 3 aborted, 4 cannot reach a server.
+    """
+
+
+for command in (
+    jobs.submit,
+    jobs.status,
+    jobs.watch,
+    jobs.abort,
+    jobs.ls,
+    jobs.replay,
+    system.models,
+    system.queues,
+    serve.worker,
+    serve.api,
+    serve.up,
+    serve.demo,
+):
+    app.command()(command)

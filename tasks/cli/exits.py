@@ -1,0 +1,71 @@
+"""What the shell learns: exit codes, and every error as one line. Knows no command."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from collections.abc import Iterable
+from typing import NoReturn
+
+from tasks.errors import ConfigError, InvalidRequest, SafelightError, StoreUnavailable
+
+SUCCEEDED = 0
+FAILED = 1
+USAGE = 2
+ABORTED = 3
+UNREACHABLE = 4
+#: Ctrl-C, as shells report it.
+INTERRUPTED = 130
+
+
+def run() -> NoReturn:
+    """Run the command line; an error of ours is one line on stderr, and on stdout as JSON if `--json` was given."""
+    from tasks.cli.app import app
+
+    try:
+        app()
+    except SafelightError as error:
+        _tell(error)
+        _leave(code_of(error))
+    except BrokenPipeError:  # `safelight ls | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _leave(SUCCEEDED)
+    except KeyboardInterrupt:
+        _leave(INTERRUPTED)
+    _leave(SUCCEEDED)
+
+
+def code_of(error: SafelightError) -> int:
+    match error:
+        case InvalidRequest() | ConfigError():
+            return USAGE
+        case StoreUnavailable():
+            return UNREACHABLE
+        case _:
+            return FAILED
+
+
+def code_of_statuses(statuses: Iterable[str]) -> int:
+    """One code for several jobs: failed counts before aborted, and what has not ended is no failure."""
+    seen = set(statuses)
+    if "failed" in seen:
+        return FAILED
+    return ABORTED if "aborted" in seen else SUCCEEDED
+
+
+def _tell(error: SafelightError) -> None:
+    message = str(error) or type(error).__name__
+    print(f"safelight: {message}", file=sys.stderr)
+    if "--json" in sys.argv:
+        said = {"type": type(error).__name__, "message": message}
+        if isinstance(error, InvalidRequest):
+            said = {"type": error.error_type, "field": error.field, "message": error.message}
+        print(json.dumps({"error": said}))
+
+
+def _leave(code: int) -> NoReturn:
+    with contextlib.suppress(BrokenPipeError):
+        sys.stdout.flush()
+    sys.exit(code)

@@ -1,0 +1,66 @@
+"""Commands about the system: what is served, what waits, who works."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from tasks.cli.connect import note, open_client, settings_here
+from tasks.cli.output import AsJson, print_json, print_table
+
+if TYPE_CHECKING:
+    from tasks.models import ModelSpec
+
+
+def models(*, as_json: AsJson = False) -> None:
+    """Show the served models with their defaults and limits (of SAFELIGHT_MODELS, or the bundled one).
+
+    \b
+    Examples:
+      safelight models
+      SAFELIGHT_MODELS=models.toml safelight models --json
+    """
+    from tasks.models import load_models
+
+    specs = list(load_models(settings_here().models))
+    if as_json:
+        for spec in specs:
+            print_json(spec.model_dump(mode="json"))
+    else:
+        print_table([_row(spec) for spec in specs])
+
+
+def _row(spec: ModelSpec) -> dict[str, Any]:
+    limits, defaults = spec.limits, spec.defaults
+    return {
+        "model": spec.name,
+        "makes": spec.modality,
+        "size": f"{defaults.width}×{defaults.height}",
+        "sizes": f"{limits.min_size} to {limits.max_size} by {limits.size_multiple}",
+        "steps": f"{defaults.num_inference_steps} (to {limits.max_steps})",
+        "guidance": f"{defaults.guidance_scale:g}",
+        "noise schedulers": ", ".join(spec.noise_schedulers) or "its own",
+        "adapters": ", ".join(spec.loras) or "none",
+    }
+
+
+def queues(*, as_json: AsJson = False) -> None:
+    """Show how many jobs wait and run for each model, and the workers.
+
+    \b
+    Example:
+      safelight queues --json | jq '.workers | length'
+    """
+    with open_client() as client:
+        stats = [asdict(queue) for queue in client.store.queues(client.models.names)]
+        workers = [dict(worker) for worker in client.store.workers()]
+    if as_json:
+        print_json({"queues": stats, "workers": workers})
+        return
+    print_table(
+        [{**queue, "oldest_s": "" if queue["oldest_s"] is None else f"{queue['oldest_s']:.1f}"} for queue in stats]
+    )
+    for worker in workers:
+        print(f"worker {worker['name']}: {worker.get('state')}, {worker.get('jobs', 0)} jobs")
+    if not workers:
+        note("no worker is up: safelight worker")
