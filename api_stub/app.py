@@ -1,0 +1,63 @@
+"""Builds the app: routes, errors, metrics, the page. Nothing connects before the lifespan does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+from fastapi import Depends, FastAPI
+from fastapi.openapi.utils import get_openapi
+
+from api_stub import jobs, openapi, problems, system, web
+from api_stub.auth import Keys, require_token
+from api_stub.backend import Backend, connect
+from api_stub.metrics import CountRequests, Metrics
+from tasks.settings import Settings
+
+TITLE = "Safelight"
+VERSION = "1"
+DESCRIPTION = "Generation jobs: submit, watch, abort, fetch. Errors are RFC 9457 problems that name the wrong field."
+Connect = Callable[[Settings], AbstractAsyncContextManager[Backend]]
+
+
+def create_app(settings: Settings, *, connect: Connect = connect) -> FastAPI:
+    """The whole API over these settings; `connect` is the seam by which tests hand in another store."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with connect(settings) as backend:
+            app.state.backend = backend
+            yield
+
+    app = FastAPI(
+        title=TITLE,
+        version=VERSION,
+        description=DESCRIPTION,
+        lifespan=lifespan,
+        redoc_url=None,
+        separate_input_output_schemas=False,
+    )
+    app.state.keys = Keys(settings.api_keys)
+    app.state.metrics = Metrics()
+    app.state.page_headers = web.page_headers(settings)
+    problems.install(app)
+    guarded = [Depends(require_token)]
+    app.include_router(jobs.router, dependencies=guarded, responses=openapi.problems(401))
+    app.include_router(system.router, dependencies=guarded, responses=openapi.problems(401))
+    app.include_router(system.probes)
+    app.add_route("/", web.index, methods=["GET"], include_in_schema=False)
+    app.mount("/page", web.PageFiles(app.state.page_headers), name="page")
+    app.add_middleware(CountRequests, metrics=app.state.metrics)
+    _describe(app)
+    return app
+
+
+def _describe(app: FastAPI) -> None:
+    def describe() -> dict[str, Any]:
+        if app.openapi_schema is None:
+            schema = get_openapi(title=TITLE, version=VERSION, description=DESCRIPTION, routes=app.routes)
+            app.openapi_schema = openapi.complete(schema)
+        return app.openapi_schema
+
+    app.openapi = describe  # type: ignore[method-assign]

@@ -1,0 +1,137 @@
+"""Reads a JSON body within its bound and turns it into requests. Shape and limits are judged by `tasks`, not here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+from fastapi import Request
+from pydantic import ValidationError
+
+from api_stub.problems import MAX_ERRORS, ProblemError, wrong, wrong_fields
+from tasks.errors import InvalidRequest
+from tasks.models import Models
+from tasks.request import GenerationRequest
+from tasks.resolve import resolve
+
+MAX_BATCH = 1_000
+#: More than 16 KiB of metadata can hold.
+MAX_VALUES = 10_000
+#: Deeper metadata would be accepted, and then not be serialised again by every JSON library that meets it.
+MAX_NESTING = 64
+
+
+async def read_json(request: Request, max_bytes: int) -> Any:
+    """The parsed body. Raises 415, 413 (as soon as the bound is passed, whatever Content-Length said) or 400."""
+    content_type = request.headers.get("content-type", "")
+    essence = content_type.partition(";")[0].strip().lower()
+    if essence != "application/json" and not (essence.startswith("application/") and essence.endswith("+json")):
+        given = f"got {content_type!r}" if content_type else "none was given"
+        raise ProblemError(415, "unsupported_media_type", f"Content-Type must be application/json; {given}")
+    text = await _read(request, max_bytes)
+    try:
+        return json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
+    except UnicodeDecodeError as error:
+        raise ProblemError(400, "malformed_body", f"the body is not UTF-8 at byte {error.start}") from None
+    except RecursionError:
+        raise ProblemError(400, "malformed_body", "the JSON is nested too deeply") from None
+    except (json.JSONDecodeError, _NotANumber) as error:
+        raise ProblemError(400, "malformed_body", f"the body is not JSON: {error}") from None
+    except ValueError:  # what is left: Python reads no integer of more than 4300 digits
+        raise ProblemError(400, "malformed_body", "the body holds a number of too many digits") from None
+
+
+async def _read(request: Request, max_bytes: int) -> bytes:
+    too_large = ProblemError(413, "body_too_large", f"the body is above {max_bytes} bytes")
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
+        raise too_large
+    chunks = bytearray()
+    async for chunk in request.stream():
+        chunks += chunk
+        if len(chunks) > max_bytes:
+            raise too_large
+    return bytes(chunks)
+
+
+class _NotANumber(ValueError):
+    pass
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise _NotANumber(f"{name} is not a number there")
+
+
+def one_request(data: Any, models: Models) -> GenerationRequest:
+    """The request of a body, checked against its model but not filled in. Raises 422 with every wrong field."""
+    if errors := _faults(data, models):
+        raise wrong(errors)
+    return GenerationRequest.model_validate(data)
+
+
+def many_requests(data: Any, models: Models) -> list[GenerationRequest]:
+    """The requests of `{"jobs": […]}`; all are checked before any is returned."""
+    jobs = data.get("jobs") if isinstance(data, dict) else None
+    if not isinstance(jobs, list) or set(data) != {"jobs"}:
+        _refuse("jobs", 'the body is {"jobs": [request, …]} and nothing else')
+    if not 1 <= len(jobs) <= MAX_BATCH:
+        _refuse("jobs", f"holds {len(jobs)} requests; 1 to {MAX_BATCH} are taken at once")
+    errors: list[InvalidRequest] = []
+    for index, job in enumerate(jobs):
+        errors += [_within(index, error) for error in _faults(job, models)]
+        if len(errors) >= MAX_ERRORS:
+            break
+    if errors:
+        raise wrong(errors)
+    return [GenerationRequest.model_validate(job) for job in jobs]
+
+
+def _within(index: int, error: InvalidRequest) -> InvalidRequest:
+    field = f"jobs.{index}.{error.field}".rstrip(".")
+    return InvalidRequest(field, error.message, error_type=error.error_type)
+
+
+def _refuse(field: str, message: str) -> NoReturn:
+    raise wrong([InvalidRequest(field, message)])
+
+
+def _faults(data: Any, models: Models) -> list[InvalidRequest]:
+    if not isinstance(data, dict):
+        return [InvalidRequest("", "a request is a JSON object")]
+    if fault := _shape_fault(data):
+        return [fault]
+    try:
+        request = GenerationRequest.model_validate(data)
+        resolve(request, models)
+    except ValidationError as error:
+        return wrong_fields(error)
+    except InvalidRequest as error:
+        return [error]
+    return []
+
+
+def _shape_fault(data: dict[str, Any]) -> InvalidRequest | None:
+    """Bounds the work of validation, which reports every wrong value, before it starts."""
+    if any(not _is_unicode(key) for key in data):
+        return InvalidRequest("", "the name of a field holds a lone surrogate; send valid Unicode")
+    level: list[Any] = [data]
+    num_values = 0
+    for _ in range(MAX_NESTING):
+        level = [child for parent in level for child in _children(parent)]
+        num_values += len(level)
+        if not level:
+            return None
+        if num_values > MAX_VALUES:
+            return InvalidRequest("", f"a request holds at most {MAX_VALUES} values")
+    return InvalidRequest("metadata", f"is nested more than {MAX_NESTING} levels deep")
+
+
+def _is_unicode(text: str) -> bool:
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()

@@ -1,0 +1,70 @@
+"""A job's events as a server-sent stream: resumable, alive while nothing happens, and always closed by `done`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
+
+from api_stub.backend import Backend
+from tasks.errors import InvalidRequest, SafelightError, StoreUnavailable, UnknownJob
+from tasks.job import Job
+
+HEARTBEAT_S = 15.0
+RECONNECT_MS = 2_000
+START = "0"
+_MAX_PART = 2**64 - 1  # of an id of a Redis stream
+
+
+def resume_point(last_event_id: str | None) -> str:
+    """The id after which to go on. Raises `InvalidRequest` for what no event of ours ever carried."""
+    if not last_event_id:
+        return START
+    parts = last_event_id.split("-")
+    if len(parts) > 2 or not all(_is_part(part) for part in parts):
+        raise InvalidRequest("Last-Event-ID", "is not the id of an event")
+    return last_event_id
+
+
+def _is_part(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= _MAX_PART
+
+
+def frame(event_id: str, kind: str, data: Mapping[str, Any]) -> str:
+    """One event on the wire; JSON without line breaks fits into one `data:` line."""
+    body = json.dumps(data, separators=(",", ":"))
+    head = f"id: {event_id}\n" if event_id else ""
+    return f"{head}event: {kind}\ndata: {body}\n\n"
+
+
+async def stream(backend: Backend, job: Job, after: str, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterator[str]:
+    """Events after `after`, a comment in each silent `heartbeat_s`, and `done` with the whole job at the end.
+
+    The events of a job that ended long ago are gone; its `done` is then made from the record.
+    """
+    yield f"retry: {RECONNECT_MS}\n\n"
+    store = backend.client.store
+    try:
+        while True:
+            events = await store.events(job.id, after=after, block_s=0.0 if job.status.is_terminal else heartbeat_s)
+            for event in events:
+                after = event.id
+                if event.type == "done":
+                    yield frame(event.id, "done", (await store.get(job.id)).to_json())
+                    return
+                yield frame(event.id, event.type, event.data)
+            if not events:
+                if job.status.is_terminal:
+                    yield frame("", "done", job.to_json())
+                    return
+                yield ": alive\n\n"
+                job = await store.get(job.id)
+    except UnknownJob:
+        return
+    except StoreUnavailable as error:
+        # The status line is long gone: say it in a comment; the reader comes back with its last id.
+        yield f": {_one_line(error)}\n\n"
+
+
+def _one_line(error: SafelightError) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,150 @@
+"""Shapes and examples for `/docs` and `/openapi.json`; what is judged at run time is in `tasks.request`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import BaseModel, Field
+
+from api_stub.problems import MEDIA_TYPE, Problem
+from tasks.job import Job, Output
+from tasks.models import ModelDefaults, ModelLimits
+
+_WHY = {
+    400: "The body is not JSON.",
+    401: "A valid bearer token is needed.",
+    404: "No such job (any more).",
+    409: "The idempotency key was used with another body.",
+    413: "The body is too large.",
+    415: "The body is not declared as JSON.",
+    422: "A field is not acceptable; `field` names it.",
+    429: "The queue is full; see `Retry-After`.",
+    503: "Redis or the object store is away; see `Retry-After`.",
+}
+
+
+class JobPage(BaseModel):
+    jobs: list[Job]
+    #: For the next call; null: this was the last page.
+    cursor: str | None
+
+
+class JobBatch(BaseModel):
+    #: In the order of the requests.
+    jobs: list[Job]
+
+
+class OutputLink(Output):
+    url: str
+    download_url: str
+
+
+class OutputLinks(BaseModel):
+    outputs: list[OutputLink]
+    expires_s: int
+
+
+class PublicModel(BaseModel):
+    name: str
+    modality: str
+    mode: str
+    max_batch_rows: int
+    image_input: bool
+    noise_schedulers: list[str]
+    loras: list[str]
+    defaults: ModelDefaults
+    limits: ModelLimits
+
+
+class ModelList(BaseModel):
+    models: list[PublicModel]
+    default: str
+
+
+class WorkerList(BaseModel):
+    workers: list[dict[str, Any]]
+
+
+class Queue(BaseModel):
+    model: str
+    queued: int
+    running: int
+    oldest_s: float | None = Field(description="Age of the oldest queued job, seconds.")
+
+
+class QueueList(BaseModel):
+    queues: list[Queue]
+
+
+def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that may answer with these problems."""
+    schema = {"$ref": "#/components/schemas/Problem"}
+    return {status: {"description": _WHY[status], "content": {MEDIA_TYPE: {"schema": schema}}} for status in statuses}
+
+
+def answer(status: int, description: str, model: type[BaseModel] | None = None) -> dict[int | str, dict[str, Any]]:
+    """The `responses` of a route that has one more way to say yes."""
+    return {status: {"description": description} | ({} if model is None else {"model": model})}
+
+
+def _body(schema: dict[str, Any], examples: dict[str, Any]) -> dict[str, Any]:
+    named = {name: {"summary": name, "value": value} for name, value in examples.items()}
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": schema, "examples": named}}}}
+
+
+_REQUEST = {"$ref": "#/components/schemas/GenerationRequest"}
+_TREE = {"prompt": "a tree on a hill at sunset", "seed": 7}
+
+ONE_BODY = _body(
+    _REQUEST,
+    {
+        "the least": {"prompt": "a red boat at night"},
+        "all by hand": {
+            **_TREE,
+            "model": "tiny",
+            "width": 96,
+            "height": 96,
+            "num_inference_steps": 20,
+            "guidance_scale": 4.0,
+            "num_outputs": 4,
+            "output_format": "webp",
+            "preview_every": 4,
+            "priority": 7,
+            "metadata": {"user": "42"},
+        },
+        "from a picture": {**_TREE, "image": "s3://safelight/inputs/hill.png", "strength": 0.6},
+        "the newest of a group wins": {**_TREE, "group": "editor-17", "supersede": True, "deadline_s": 30},
+    },
+)
+BATCH_BODY = _body(
+    {
+        "type": "object",
+        "required": ["jobs"],
+        "additionalProperties": False,
+        "properties": {"jobs": {"type": "array", "minItems": 1, "maxItems": 1000, "items": _REQUEST}},
+    },
+    {"two": {"jobs": [{"prompt": "a red boat at night"}, _TREE]}},
+)
+_STREAM_EXAMPLE = (
+    'id: 1764493200000-0\nevent: progress\ndata: {"stage":"denoising","step":7,"num_steps":20,"fraction":0.345}\n\n'
+    'id: 1764493201000-0\nevent: done\ndata: {"id":"01K…","status":"succeeded","outputs":[…]}\n\n'
+)
+EVENT_STREAM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Server-sent events.", "content": {"text/event-stream": {"example": _STREAM_EXAMPLE}}},
+    204: {"description": "The job has ended and `Last-Event-ID` was its last event."},
+}
+
+
+def complete(schema: dict[str, Any]) -> dict[str, Any]:
+    """Add what no route declares by a model: the problem, and our 422 in place of the framework's."""
+    components = schema["components"]["schemas"]
+    components["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
+    components.update(components["Problem"].pop("$defs", {}))
+    for name in ("HTTPValidationError", "ValidationError"):
+        components.pop(name, None)
+    for path in schema["paths"].values():
+        for operation in path.values():
+            own = operation["responses"].get("422", {})
+            if "HTTPValidationError" in str(own):
+                operation["responses"] |= {"422": problems(422)[422]}
+    return schema

@@ -1,0 +1,66 @@
+"""Runs the app under uvicorn, as a command: a port of its own or a free one, one line when something is missing."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import sys
+
+import uvicorn
+
+from api_stub.app import create_app
+from api_stub.backend import connect
+from tasks.errors import ConfigError, StoreUnavailable
+from tasks.settings import Settings
+
+EXIT_USAGE = 2
+EXIT_UNREACHABLE = 4
+#: Open event streams and long polls end after this; their readers come back to another process.
+GRACE_S = 5
+
+
+def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
+    """Serve until SIGTERM or Ctrl-C; the exit code. Port 0 takes a free one; the URL is printed once it listens."""
+    try:
+        asyncio.run(_probe(settings))
+        listener = _listen(host, port)
+    except ConfigError as error:
+        return _give_up(str(error), EXIT_USAGE)
+    except StoreUnavailable as error:
+        return _give_up(str(error), EXIT_UNREACHABLE)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        return _give_up(f"cannot listen on {host}:{port}: {reason}; try another port, or 0 for a free one", EXIT_USAGE)
+    print(f"Safelight API and page: {_url(listener)}", flush=True)
+    config = uvicorn.Config(
+        create_app(settings),
+        log_level=settings.log_level,
+        access_log=settings.log_level == "debug",
+        timeout_graceful_shutdown=GRACE_S,
+        server_header=False,
+    )
+    with listener:
+        uvicorn.Server(config).run(sockets=[listener])
+    return 0
+
+
+async def _probe(settings: Settings) -> None:
+    """Raises `StoreUnavailable` now, rather than at the first request."""
+    async with connect(settings) as backend:
+        await backend.client.store.queues(backend.models.names)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=2048)
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
+
+
+def _give_up(reason: str, code: int) -> int:
+    print(f"safelight api: {reason}", file=sys.stderr)
+    return code

@@ -1,0 +1,94 @@
+"""Routes about the system: what it serves, who works, what waits, and whether all is well."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Depends, Request, Response
+from fastapi.responses import JSONResponse
+
+from api_stub.auth import require_token
+from api_stub.backend import Backend, backend_of
+from api_stub.metrics import CONTENT_TYPE, Metrics
+from api_stub.openapi import ModelList, QueueList, WorkerList, problems
+from tasks.errors import SafelightError
+from tasks.models import ModelSpec
+
+CHECK_S = 3.0
+router = APIRouter(prefix="/v1", tags=["system"])
+probes = APIRouter(tags=["operations"])
+Uses = Annotated[Backend, Depends(backend_of)]
+
+
+def public_model(spec: ModelSpec) -> dict[str, Any]:
+    """What a producer may know of a model; where its weights lie is not part of that."""
+    shown = {"name", "modality", "mode", "max_batch_rows", "image_input", "noise_schedulers", "defaults", "limits"}
+    return spec.model_dump(mode="json", include=shown) | {"loras": list(spec.loras)}
+
+
+@router.get("/models", response_model=ModelList)
+async def models(backend: Uses) -> Response:
+    """The served models with their defaults and limits."""
+    served = [public_model(spec) for spec in backend.models]
+    return JSONResponse({"models": served, "default": backend.models.default.name})
+
+
+@router.get("/workers", response_model=WorkerList, responses=problems(503))
+async def workers(backend: Uses) -> Response:
+    """What each live worker says of itself."""
+    return JSONResponse({"workers": [dict(worker) for worker in await backend.client.store.workers()]})
+
+
+@router.get("/queues", response_model=QueueList, responses=problems(503))
+async def queues(backend: Uses) -> Response:
+    """Queued and running jobs of each model, and the age of the oldest that waits."""
+    stats = await backend.client.store.queues(backend.models.names)
+    return JSONResponse({"queues": [asdict(queue) for queue in stats]})
+
+
+@probes.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """This process answers. Says nothing of what is behind it."""
+    return {"status": "alive"}
+
+
+@probes.get("/readyz", responses={503: {"description": "`checks` says which service is away, and what to try."}})
+async def readyz(backend: Uses) -> Response:
+    """Redis answers, and links to the object store can be signed."""
+    checks = {"redis": await _check_redis(backend), "s3": await asyncio.to_thread(_check_s3, backend)}
+    is_ready = all(state == "ok" for state in checks.values())
+    return JSONResponse({"ready": is_ready, "checks": checks}, 200 if is_ready else 503)
+
+
+async def _check_redis(backend: Backend) -> str:
+    try:
+        async with asyncio.timeout(CHECK_S):
+            await backend.client.store.queues(backend.models.names)
+    except SafelightError as error:
+        return str(error)
+    except TimeoutError:
+        return f"no answer within {CHECK_S:.0f} s"
+    return "ok"
+
+
+def _check_s3(backend: Backend) -> str:
+    try:
+        backend.artifacts.presign(f"s3://{backend.settings.s3_bucket}/readiness", 60)
+    except SafelightError as error:
+        return str(error)
+    return "ok"
+
+
+@probes.get("/metrics", dependencies=[Depends(require_token)], responses=problems(401))
+async def metrics(request: Request, backend: Uses) -> Response:
+    """Prometheus text. Without Redis, `safelight_store_up` is 0 and the figures of the queues are left out."""
+    figures: Metrics = request.app.state.metrics
+    store = backend.client.store
+    try:
+        async with asyncio.timeout(CHECK_S):
+            figures.set_queues(await store.queues(backend.models.names), len(await store.workers()))
+    except (SafelightError, TimeoutError):
+        figures.set_store_down()
+    return Response(figures.text(), headers={"Content-Type": CONTENT_TYPE})
