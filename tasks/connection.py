@@ -67,7 +67,7 @@ def canonical_url(url: str) -> str:
 
 
 def parse_sentinel(url: str) -> tuple[list[tuple[str, int]], str, dict[str, Any]]:
-    """`sentinel://h1:26379;sentinel://h2:26379/0?master_name=m`: the sentinels, the master's name, login and database."""
+    """`sentinel://h1:26379;sentinel://h2:26379/0?master_name=m`: sentinels, the master's name, login and database."""
     parts = [urlsplit(part) for part in url.split(";")]
     hosts = [(part.hostname or "localhost", part.port or 26_379) for part in parts]
     master = next((names[0] for part in parts if (names := parse_qs(part.query).get("master_name"))), None)

@@ -64,15 +64,9 @@ class Hinter:
 
     def _send(self, hint: Hint) -> None:
         """A message of Celery's task protocol 2, straight to its queue by the default exchange."""
-        headers: dict[str, Any] = {
-            "lang": "py",
-            "task": GENERATE,
-            "id": hint.job_id,
-            "root_id": hint.job_id,
-            "parent_id": None,
-        }
-        headers |= {"group": None, "argsrepr": "", "kwargsrepr": "", "retries": 0, "eta": None, "expires": None}
-        headers |= {"timelimit": [None, None], "ignore_result": True, "origin": self._origin}
+        headers: dict[str, Any] = {"lang": "py", "task": GENERATE, "id": hint.job_id, "root_id": hint.job_id}
+        headers |= {"parent_id": None, "group": None, "argsrepr": "", "kwargsrepr": "", "retries": 0, "eta": None}
+        headers |= {"expires": None, "timelimit": [None, None], "ignore_result": True, "origin": self._origin}
         body = json.dumps([[hint.job_id], {}, {"callbacks": None, "errbacks": None, "chain": None, "chord": None}])
         self._producer.publish(
             body.encode(),

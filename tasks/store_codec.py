@@ -85,12 +85,16 @@ def _created(new: NewJob, reply: Sequence[Any], max_queued: int) -> Created | Sa
     if reply[0] == "known":
         return Created(decode_job(_snapshot(reply[1])), is_new=False)
     if reply[0] == "conflict":
-        what = f"idempotency key {new.idempotency_key!r}" if new.idempotency_key else f"job id {new.job_id!r}"
-        return IdempotencyConflict(f"{what} was used before, with another request (job {reply[1]})")
+        return conflict(new, reply[1])
     if reply[0] == "full":
         return QueueFull(max_queued)
     created_at = moment(reply[1])
     return Created(new_record(new, created_at, None if new.rejected else int(reply[2])), is_new=True)
+
+
+def conflict(new: NewJob, known_id: str) -> IdempotencyConflict:
+    what = f"idempotency key {new.idempotency_key!r}" if new.idempotency_key else f"job id {new.job_id!r}"
+    return IdempotencyConflict(f"{what} was used before, with another request (job {known_id})")
 
 
 def new_record(new: NewJob, created_at: datetime | None, position: int | None) -> Job:
@@ -147,11 +151,11 @@ def aborts_wanted(job_ids: Sequence[str]) -> Call[frozenset[str]]:
 
 
 def report(progress: Mapping[tuple[str, int], Progress]) -> Call[None]:
-    args = [arg for (job_id, attempt), record in progress.items() for arg in (job_id, attempt, _reported(record))]
+    args = [arg for (job_id, attempt), record in progress.items() for arg in (job_id, attempt, encode_progress(record))]
     return Call("report", [job_id for job_id, _ in progress], args, lambda reply: None)
 
 
-def _reported(progress: Progress) -> str:
+def encode_progress(progress: Progress) -> str:
     return progress.model_dump_json(exclude={"queue_position", "eta_s"})
 
 
@@ -180,7 +184,7 @@ def retry(job_id: str, attempt: int, error: JobError, max_attempts: int) -> Call
     def decode(reply: str) -> JobStatus | Written:
         return Written(reply) if reply in list(Written) else JobStatus(reply)
 
-    args = [job_id, attempt, encode_optional(error), max_attempts, int(is_dead_letter(error))]
+    args: list[Argument] = [job_id, attempt, encode_optional(error), max_attempts, int(is_dead_letter(error))]
     return Call("retry", [job_id], args, decode)
 
 

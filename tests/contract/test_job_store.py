@@ -1,0 +1,594 @@
+"""One body over both stores: each rule of the contract in `tasks/store.py` is a test."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+import pytest
+
+from tasks.errors import IdempotencyConflict, QueueFull, UnknownJob
+from tasks.job import JobError, JobStatus, Progress
+from tasks.store import Created, Lease, NewJob, NotClaimed, Outcome, Written
+from tasks.submission import new_job
+from tests.contract.stores import LEASE_S, MODELS, WORKER, Lab, failed, memory_lab, model_error, redis_lab, succeeded
+
+MakeLab = Callable[..., Lab]
+
+
+@pytest.fixture(params=["memory", "redis"])
+def make_lab(request: pytest.FixtureRequest) -> MakeLab:
+    if request.param == "memory":
+        return memory_lab
+    url = request.getfixturevalue("redis_url")
+    return lambda **options: redis_lab(url, **options)
+
+
+@pytest.fixture
+def lab(make_lab: MakeLab) -> Lab:
+    return make_lab()
+
+
+class TestCreate:
+    def test_a_new_job_is_queued_and_resolved(self, lab: Lab) -> None:
+        [created] = lab.store.create([lab.new("a")])
+        assert isinstance(created, Created)
+        assert created.is_new
+        assert created.job == lab.store.get("a")
+        assert created.job.status is JobStatus.QUEUED
+        assert (created.job.attempt, created.job.request.height, created.job.request.model) == (0, 96, "tiny")
+        assert created.job.progress.queue_position == 0
+
+    def test_answers_come_in_order_and_one_refusal_spoils_no_other(self, make_lab: MakeLab) -> None:
+        lab = make_lab(max_queued=2)
+        answers = lab.store.create([lab.new("a"), lab.new("b"), lab.new("c"), lab.new("a")])
+        assert [type(answer) for answer in answers] == [Created, Created, QueueFull, Created]
+        assert not answers[3].is_new  # type: ignore[union-attr]
+        with pytest.raises(UnknownJob):
+            lab.store.get("c")
+
+    def test_only_queued_jobs_fill_the_queue(self, make_lab: MakeLab) -> None:
+        lab = make_lab(max_queued=1)
+        lab.claim(lab.create("a"))
+        lab.create("b")
+        assert isinstance(lab.store.create([lab.new("c")])[0], QueueFull)
+
+    def test_same_key_and_body_is_the_same_job(self, lab: Lab) -> None:
+        lab.create("a", key="k")
+        lab.claim("a")
+        [again] = lab.store.create([lab.new("b", key="k")])
+        assert isinstance(again, Created)
+        assert (again.job.id, again.is_new, again.job.status) == ("a", False, JobStatus.RUNNING)
+
+    def test_same_key_and_another_body_is_a_conflict(self, lab: Lab) -> None:
+        lab.create("a", key="k")
+        [refused] = lab.store.create([lab.new("b", key="k", prompt="another")])
+        assert isinstance(refused, IdempotencyConflict)
+        assert "'k'" in str(refused)
+
+    def test_same_id_and_another_body_is_a_conflict(self, lab: Lab) -> None:
+        lab.create("a")
+        [refused] = lab.store.create([lab.new("a", prompt="another")])
+        assert isinstance(refused, IdempotencyConflict)
+        assert "'a'" in str(refused)
+
+    def test_an_undrawn_seed_is_the_same_body(self, lab: Lab) -> None:
+        first, second = (new_job({"prompt": "x"}, MODELS, idempotency_key="k") for _ in range(2))
+        assert first.request.seed != second.request.seed
+        created, again = lab.store.create([first, second])
+        assert isinstance(created, Created) and isinstance(again, Created)
+        assert again.job == created.job
+
+    def test_supersede_aborts_older_live_jobs_of_the_group_alone(self, lab: Lab) -> None:
+        queued, other = lab.create(group="g"), lab.create(group="h")
+        running, _ = lab.running(group="g")
+        newest = lab.create(group="g", supersede=True)
+        assert lab.status(queued) is JobStatus.ABORTED
+        assert lab.store.aborts_wanted([queued, running, other, newest]) == {running}
+        assert lab.status(other) is lab.status(newest) is JobStatus.QUEUED
+
+    def test_a_rejected_job_is_recorded_as_failed(self, lab: Lab) -> None:
+        new = lab.new("a")
+        error = JobError(type="invalid_request", message="height: 7 is too small")
+        [created] = lab.store.create([NewJob("a", new.request, new.digest, rejected=error)])
+        assert isinstance(created, Created)
+        assert created.job == lab.store.get("a")
+        assert (created.job.status, created.job.error) == (JobStatus.FAILED, error)
+        assert lab.store.claim("a", WORKER, LEASE_S) == NotClaimed("terminal")
+        assert (lab.types("a")[-1], lab.store.dead_letters()) == ("done", [])
+
+
+class TestClaim:
+    def test_gives_the_next_attempt_number(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        job = lab.store.get(job_id)
+        assert (attempt, job.status, job.worker, job.progress.stage) == (1, JobStatus.RUNNING, WORKER, "loading")
+        assert job.started_at is not None
+        lab.store.release(job_id, attempt)
+        assert lab.claim(job_id).attempt == 2
+
+    def test_says_why_not(self, lab: Lab) -> None:
+        running, _ = lab.running()
+        done, attempt = lab.running()
+        lab.store.finish(done, attempt, succeeded())
+        wanted = lab.create()
+        lab.want_abort(wanted)
+        reasons = [lab.store.claim(job_id, WORKER, LEASE_S) for job_id in ("nobody", running, done, wanted)]
+        assert reasons == [NotClaimed("unknown"), NotClaimed("leased"), NotClaimed("terminal"), NotClaimed("aborted")]
+        assert lab.status(wanted) is JobStatus.ABORTED
+
+    def test_a_lapsed_lease_is_for_the_reaper_alone(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        lab.clock.advance(LEASE_S * 10)
+        assert lab.store.claim(job_id, "worker-2", LEASE_S) == NotClaimed("leased")
+        assert lab.store.renew({job_id: attempt}, LEASE_S) == {job_id: Lease.HELD}
+        assert lab.store.reap(3) == []
+
+    def test_a_job_past_its_deadline_fails(self, lab: Lab) -> None:
+        job_id = lab.create(deadline_s=20)
+        lab.clock.advance(20)
+        assert lab.store.claim(job_id, WORKER, LEASE_S) == NotClaimed("terminal")
+        job = lab.store.get(job_id)
+        assert job.error is not None
+        assert (job.status, job.error.type) == (JobStatus.FAILED, "deadline_exceeded")
+
+
+class TestFencing:
+    def test_an_old_attempt_changes_nothing(self, lab: Lab) -> None:
+        job_id, old = lab.running()
+        lab.clock.advance(LEASE_S)
+        lab.store.reap(3)
+        new = lab.claim(job_id).attempt
+        before, events = lab.store.get(job_id), lab.store.events(job_id)
+        assert lab.store.renew({job_id: old}, LEASE_S) == {job_id: Lease.LOST}
+        lab.store.report({(job_id, old): Progress(stage="denoising", step=3, num_steps=20)})
+        assert lab.store.preview(job_id, old, {"x": 1}) is Written.FENCED
+        assert lab.store.isolate(job_id, old) is Written.FENCED
+        assert lab.store.finish(job_id, old, succeeded()) is Written.FENCED
+        assert lab.store.retry(job_id, old, model_error(), 3) is Written.FENCED
+        assert lab.store.release(job_id, old) is Written.FENCED
+        assert lab.store.get(job_id) == before
+        assert lab.store.events(job_id) == events
+        assert lab.store.finish(job_id, new, succeeded()) is Written.OK
+
+    @pytest.mark.parametrize("outcome", [succeeded(), failed(), Outcome(JobStatus.ABORTED)], ids=lambda o: o.status)
+    def test_terminal_is_final(self, lab: Lab, outcome: Outcome) -> None:
+        job_id, attempt = lab.running()
+        lab.store.finish(job_id, attempt, outcome)
+        before, events = lab.store.get(job_id), lab.store.events(job_id)
+        others = [
+            other for other in (succeeded(), failed(), Outcome(JobStatus.ABORTED)) if other.status != outcome.status
+        ]
+        assert [lab.store.finish(job_id, attempt, other) for other in others] == [Written.TERMINAL] * 2
+        assert lab.store.retry(job_id, attempt, model_error(), 3) is Written.TERMINAL
+        assert lab.store.release(job_id, attempt) is Written.TERMINAL
+        assert lab.store.isolate(job_id, attempt) is Written.TERMINAL
+        assert lab.store.preview(job_id, attempt, {}) is Written.TERMINAL
+        lab.store.report({(job_id, attempt): Progress(stage="denoising", step=3, num_steps=20)})
+        assert lab.store.renew({job_id: attempt}, LEASE_S) == {job_id: Lease.LOST}
+        assert lab.store.abort(job_id) == before
+        lab.clock.advance(LEASE_S)
+        assert (lab.store.reap(3), lab.store.stale_hints()) == ([], [])
+        assert lab.store.get(job_id) == before
+        assert lab.store.events(job_id) == events
+
+    def test_a_finish_whose_answer_was_lost_is_answered_alike(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        assert lab.store.finish(job_id, attempt, succeeded()) is Written.OK
+        assert lab.store.finish(job_id, attempt, succeeded()) is Written.OK
+        assert lab.store.finish(job_id, attempt - 1, succeeded()) is Written.TERMINAL
+        assert lab.types(job_id).count("done") == 1
+
+    def test_writes_about_an_unknown_job_are_fenced(self, lab: Lab) -> None:
+        assert lab.store.finish("nobody", 1, succeeded()) is Written.FENCED
+        assert lab.store.retry("nobody", 1, model_error(), 3) is Written.FENCED
+        assert lab.store.renew({"nobody": 1}, LEASE_S) == {"nobody": Lease.LOST}
+
+
+class TestFinish:
+    def test_success_keeps_what_the_attempt_says(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        outcome = succeeded()
+        lab.clock.advance(3)
+        lab.store.finish(job_id, attempt, outcome)
+        job = lab.store.get(job_id)
+        assert (job.status, job.outputs, job.warnings) == (JobStatus.SUCCEEDED, outcome.outputs, outcome.warnings)
+        assert (job.metrics, job.error, job.errors) == (outcome.metrics, None, ())
+        assert job.finished_at is not None and job.started_at is not None
+        assert (job.finished_at - job.started_at).total_seconds() == 3
+        assert (job.progress.fraction, job.progress.step) == (1.0, 20)
+
+    def test_failure_is_a_dead_letter_unless_it_is_the_requesters_fault(self, lab: Lab) -> None:
+        ours, attempt = lab.running()
+        lab.store.finish(ours, attempt, failed())
+        theirs, attempt = lab.running()
+        lab.store.finish(theirs, attempt, failed(JobError(type="invalid_image", message="no image", attempt=1)))
+        assert lab.store.dead_letters() == [ours]
+        job = lab.store.get(theirs)
+        assert job.errors == (job.error,)
+
+    def test_a_failure_without_an_error_is_a_fault_of_ours(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        with pytest.raises(AssertionError):
+            lab.store.finish(job_id, attempt, Outcome(JobStatus.FAILED))
+
+    def test_the_record_goes_after_its_ttl(self, make_lab: MakeLab) -> None:
+        lab = make_lab(result_ttl_s=0.3)
+        job_id, attempt = lab.running(group="g", key="k")
+        lab.store.finish(job_id, attempt, failed())
+        lab.clock.advance(0.3)
+        threading.Event().wait(0.4)  # Redis' own clock counts here
+        lab.store.reap(3)
+        with pytest.raises(UnknownJob):
+            lab.store.get(job_id)
+        assert lab.store.list().jobs == lab.store.list(group="g").jobs == []
+        assert lab.store.list(status=JobStatus.FAILED).jobs == []
+        assert (lab.store.dead_letters(), lab.store.events(job_id)) == ([], [])
+        [created] = lab.store.create([lab.new(job_id, prompt="a new body under the old id", key="k")])
+        assert isinstance(created, Created) and created.is_new
+
+
+class TestRetry:
+    def test_errors_count_up_to_the_limit(self, lab: Lab) -> None:
+        job_id = lab.create()
+        answers = [
+            lab.store.retry(job_id, lab.claim(job_id).attempt, model_error(str(number)), 3) for number in range(3)
+        ]
+        assert answers == [JobStatus.QUEUED, JobStatus.QUEUED, JobStatus.FAILED]
+        job = lab.store.get(job_id)
+        assert [error.message for error in job.errors] == ["0", "1", "2"]
+        assert (job.error, lab.store.dead_letters()) == (job.errors[-1], [job_id])
+
+    def test_a_requeued_job_looks_queued(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        lab.store.report({(job_id, attempt): Progress(stage="denoising", step=5, num_steps=20, fraction=0.2)})
+        lab.store.retry(job_id, attempt, model_error(), 3)
+        job = lab.store.get(job_id)
+        assert (job.status, job.worker, job.started_at, job.attempt) == (JobStatus.QUEUED, None, None, 1)
+        assert (job.progress.stage, job.progress.step, job.progress.queue_position) == ("queued", 0, 0)
+
+    def test_a_wish_to_abort_comes_first(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        lab.want_abort(job_id)
+        assert lab.store.retry(job_id, attempt, model_error(), 3) is JobStatus.ABORTED
+
+    def test_so_does_the_deadline(self, lab: Lab) -> None:
+        job_id, attempt = lab.running(deadline_s=5)
+        lab.clock.advance(6)
+        assert lab.store.retry(job_id, attempt, model_error(), 3) is JobStatus.FAILED
+        job = lab.store.get(job_id)
+        assert job.error is not None
+        assert (job.error.type, [error.type for error in job.errors]) == ("deadline_exceeded", ["model_error"])
+
+
+class TestRelease:
+    def test_costs_nothing_but_a_number(self, lab: Lab) -> None:
+        job_id = lab.create()
+        for number in range(1, 31):
+            claimed = lab.claim(job_id)
+            assert (claimed.attempt, claimed.solo) == (number, False)
+            assert lab.store.release(job_id, number) is Written.OK
+        assert lab.crash(job_id, max_attempts=1) is JobStatus.QUEUED
+        assert len(lab.store.get(job_id).errors) == 1
+
+    def test_goes_back_to_its_old_place(self, lab: Lab) -> None:
+        first, second = lab.create(), lab.create()
+        lab.store.release(first, lab.claim(first).attempt)
+        assert lab.store.get(first).progress.queue_position == 0
+        assert lab.store.get(second).progress.queue_position == 1
+
+    def test_ends_an_unwanted_job(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        lab.store.abort(job_id)
+        assert lab.store.release(job_id, attempt) is Written.OK
+        assert lab.status(job_id) is JobStatus.ABORTED
+
+
+class TestReap:
+    def test_a_lost_attempt_is_queued_again(self, lab: Lab) -> None:
+        job_id, attempt = lab.running(priority=8)
+        lab.clock.advance(LEASE_S - 0.001)
+        assert lab.store.reap(3) == []
+        lab.clock.advance(0.001)
+        [reaped] = lab.store.reap(3)
+        assert (reaped.hint.job_id, reaped.hint.model, reaped.hint.priority) == (job_id, "tiny", 8)
+        assert reaped.status is JobStatus.QUEUED
+        [error] = lab.store.get(job_id).errors
+        assert (error.type, error.attempt) == ("worker_lost", attempt)
+        assert lab.store.reap(3) == []
+
+    def test_a_live_lease_is_never_lost(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        for _ in range(100):
+            lab.clock.advance(LEASE_S - 1)
+            assert lab.store.renew({job_id: attempt}, LEASE_S) == {job_id: Lease.HELD}
+            assert lab.store.reap(3) == []
+        assert lab.status(job_id) is JobStatus.RUNNING
+
+    def test_two_crashes_bring_quarantine_and_two_more_there_the_end(self, lab: Lab) -> None:
+        job_id = lab.create()
+        assert [lab.crash(job_id, alone=False) for _ in range(2)] == [JobStatus.QUEUED] * 2
+        claimed = lab.claim(job_id)
+        assert claimed.solo
+        lab.store.release(job_id, claimed.attempt)
+        assert [lab.crash(job_id, alone=True) for _ in range(2)] == [JobStatus.QUEUED, JobStatus.FAILED]
+        job = lab.store.get(job_id)
+        assert job.error is not None
+        assert (job.error.type, len(job.errors), lab.store.dead_letters()) == ("worker_lost", 4, [job_id])
+
+    def test_an_innocent_that_survives_alone_is_not_blamed(self, lab: Lab) -> None:
+        job_id = lab.create()
+        for _ in range(2):
+            lab.crash(job_id)
+        claimed = lab.claim(job_id)
+        lab.store.isolate(job_id, claimed.attempt)
+        assert lab.store.finish(job_id, claimed.attempt, succeeded()) is Written.OK
+
+    def test_crashes_do_not_use_up_max_attempts(self, lab: Lab) -> None:
+        job_id = lab.create()
+        for _ in range(5):
+            assert lab.crash(job_id, max_attempts=1) is JobStatus.QUEUED
+        assert lab.store.retry(job_id, lab.claim(job_id).attempt, model_error(), 2) is JobStatus.QUEUED
+
+    def test_attempts_are_bounded_in_any_case(self, lab: Lab) -> None:
+        job_id = lab.create()
+        statuses = [lab.crash(job_id) for _ in range(13)]
+        assert statuses == [JobStatus.QUEUED] * 12 + [JobStatus.FAILED]
+
+    def test_isolation_is_of_one_attempt(self, lab: Lab) -> None:
+        job_id = lab.create()
+        lab.crash(job_id, alone=True)
+        assert lab.crash(job_id, alone=False) is JobStatus.QUEUED
+        assert lab.crash(job_id, alone=True) is JobStatus.FAILED
+
+    def test_an_unwanted_job_ends(self, lab: Lab) -> None:
+        job_id, _ = lab.running()
+        lab.want_abort(job_id)
+        lab.clock.advance(LEASE_S)
+        assert [reaped.status for reaped in lab.store.reap(3)] == [JobStatus.ABORTED]
+
+    def test_takes_no_more_than_its_limit(self, lab: Lab) -> None:
+        for _ in range(5):
+            lab.running()
+        lab.clock.advance(LEASE_S)
+        assert [len(lab.store.reap(3, limit=2)) for _ in range(4)] == [2, 2, 1, 0]
+
+
+class TestAbort:
+    def test_a_queued_job_ends_at_once(self, lab: Lab) -> None:
+        job_id = lab.create()
+        assert lab.store.abort(job_id).status is JobStatus.ABORTED
+        assert lab.types(job_id) == ["status", "status", "done"]
+        assert lab.store.aborts_wanted([job_id]) == frozenset()
+
+    def test_a_running_job_is_told_in_three_ways(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        other, other_attempt = lab.running()
+        assert lab.store.abort(job_id).status is JobStatus.RUNNING
+        assert lab.store.aborts_wanted([job_id, other]) == {job_id}
+        answers = lab.store.renew({job_id: attempt, other: other_attempt}, LEASE_S)
+        assert answers == {job_id: Lease.ABORT, other: Lease.HELD}
+        assert lab.store.events(job_id)[-1].data["abort_requested"] is True
+
+    def test_success_may_still_come_first_and_never_both(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        lab.store.abort(job_id)
+        assert lab.store.finish(job_id, attempt, succeeded()) is Written.OK
+        assert lab.store.abort(job_id).status is JobStatus.SUCCEEDED
+        assert lab.store.aborts_wanted([job_id]) == frozenset()
+
+    def test_a_repeated_wish_is_one_event(self, lab: Lab) -> None:
+        job_id, _ = lab.running()
+        for _ in range(3):
+            lab.store.abort(job_id)
+        assert lab.types(job_id) == ["status", "status", "status"]
+
+    def test_an_outside_key_ends_a_queued_job_in_the_sweep(self, lab: Lab) -> None:
+        job_id = lab.create()
+        lab.want_abort(job_id)
+        lab.clock.advance(5)
+        assert lab.store.stale_hints() == []
+        assert lab.status(job_id) is JobStatus.ABORTED
+
+    def test_an_unknown_job_is_said_to_be(self, lab: Lab) -> None:
+        with pytest.raises(UnknownJob):
+            lab.store.abort("nobody")
+
+    def test_a_group(self, lab: Lab) -> None:
+        queued = [lab.create(group="g") for _ in range(3)]
+        running, _ = lab.running(group="g")
+        done, attempt = lab.running(group="g")
+        lab.store.finish(done, attempt, succeeded())
+        other = lab.create(group="h")
+        assert sorted(lab.store.abort_group("g")) == sorted([*queued, running])
+        assert {lab.status(job_id) for job_id in queued} == {JobStatus.ABORTED}
+        assert (lab.status(other), lab.status(done)) == (JobStatus.QUEUED, JobStatus.SUCCEEDED)
+        assert lab.store.abort_group("nobody's") == []
+
+    def test_a_group_of_more_than_one_call_takes(self, lab: Lab) -> None:
+        job_ids = [lab.create(group="g") for _ in range(250)]
+        assert sorted(lab.store.abort_group("g")) == sorted(job_ids)
+
+
+class TestHints:
+    def test_a_message_is_overdue_after_five_seconds(self, lab: Lab) -> None:
+        job_id = lab.create(priority=2)
+        lab.clock.advance(4.999)
+        assert lab.store.stale_hints() == []
+        lab.clock.advance(0.001)
+        [hint] = lab.store.stale_hints()
+        assert (hint.job_id, hint.model, hint.priority) == (job_id, "tiny", 2)
+        assert lab.store.stale_hints() == []
+
+    def test_with_an_empty_broker_it_comes_every_five_seconds(self, lab: Lab) -> None:
+        lab.create()
+        for _ in range(20):
+            lab.clock.advance(5)
+            assert len(lab.store.stale_hints()) == 1
+
+    @pytest.mark.parametrize("end", ["release", "retry", "reap"])
+    def test_a_requeued_job_has_its_message_from_the_caller(self, lab: Lab, end: str) -> None:
+        job_id, attempt = lab.running()
+        lab.clock.advance(LEASE_S)
+        if end == "release":
+            lab.store.release(job_id, attempt)
+        elif end == "retry":
+            lab.store.retry(job_id, attempt, model_error(), 3)
+        else:
+            lab.store.reap(3)
+        assert lab.store.stale_hints() == []
+        lab.clock.advance(5)
+        assert [hint.job_id for hint in lab.store.stale_hints()] == [job_id]
+
+    def test_running_and_ended_jobs_need_none(self, lab: Lab) -> None:
+        lab.running()
+        lab.store.abort(lab.create())
+        lab.clock.advance(100)
+        assert lab.store.stale_hints() == []
+
+    def test_takes_no_more_than_its_limit_and_reaches_all(self, lab: Lab) -> None:
+        job_ids = {lab.create() for _ in range(7)}
+        lab.clock.advance(5)
+        batches = [lab.store.stale_hints(limit=3) for _ in range(4)]
+        assert [len(batch) for batch in batches] == [3, 3, 1, 0]
+        assert {hint.job_id for batch in batches for hint in batch} == job_ids
+
+    def test_a_queued_job_fails_at_its_deadline(self, lab: Lab) -> None:
+        job_id = lab.create(deadline_s=3)
+        lab.clock.advance(3)
+        assert lab.store.stale_hints() == []
+        job = lab.store.get(job_id)
+        assert job.error is not None
+        assert (job.status, job.error.type, lab.store.dead_letters()) == (JobStatus.FAILED, "deadline_exceeded", [])
+
+
+class TestRead:
+    def test_position_follows_priority_then_age(self, lab: Lab) -> None:
+        low, first, second, high = (lab.create(priority=priority) for priority in (0, 5, 5, 9))
+        positions = [lab.store.get(job_id).progress.queue_position for job_id in (high, first, second, low)]
+        assert positions == [0, 1, 2, 3]
+        lab.claim(high)
+        assert lab.store.get(low).progress.queue_position == 2
+
+    def test_eta_comes_from_measured_jobs(self, lab: Lab) -> None:
+        first, attempt = lab.running()
+        assert lab.store.get(first).progress.eta_s is None
+        lab.clock.advance(4)
+        lab.store.finish(first, attempt, succeeded())
+        waiting = [lab.create() for _ in range(3)]
+        assert [lab.store.get(job_id).progress.eta_s for job_id in waiting] == [4, 8, 12]
+        for name in ("a", "b"):
+            lab.store.beat(name, {"name": name}, ttl_s=30)
+        assert [lab.store.get(job_id).progress.eta_s for job_id in waiting] == [4, 6, 8]
+        attempt = lab.claim(waiting[0]).attempt
+        lab.clock.advance(1)
+        assert lab.store.get(waiting[0]).progress.eta_s == 3
+        lab.store.report({(waiting[0], attempt): Progress(stage="denoising", step=10, num_steps=20, fraction=0.5)})
+        assert lab.store.get(waiting[0]).progress.eta_s == 1
+
+    def test_the_pace_forgets_slowly(self, lab: Lab) -> None:
+        for seconds in (10, 5):
+            job_id, attempt = lab.running()
+            lab.clock.advance(seconds)
+            lab.store.finish(job_id, attempt, succeeded())
+        assert lab.store.get(lab.create()).progress.eta_s == 9
+
+    def test_list_is_newest_first_in_pages(self, lab: Lab) -> None:
+        job_ids = [lab.create() for _ in range(7)]
+        seen, cursor = [], None
+        while True:
+            page = lab.store.list(limit=3, cursor=cursor)
+            seen += [job.id for job in page.jobs]
+            cursor = page.cursor
+            if cursor is None:
+                break
+            lab.create()  # a newer one does not shift the pages
+        assert seen == job_ids[::-1]
+
+    def test_list_by_status_and_group(self, lab: Lab) -> None:
+        queued = lab.create(group="g")
+        running, attempt = lab.running(group="g")
+        other, _ = lab.running()
+        assert [job.id for job in lab.store.list(status=JobStatus.RUNNING).jobs] == [other, running]
+        assert [job.id for job in lab.store.list(group="g").jobs] == [running, queued]
+        assert [job.id for job in lab.store.list(group="g", status=JobStatus.RUNNING).jobs] == [running]
+        lab.store.finish(running, attempt, succeeded())
+        assert [job.id for job in lab.store.list(status=JobStatus.SUCCEEDED).jobs] == [running]
+        assert lab.store.list(status=JobStatus.ABORTED).jobs == lab.store.list(group="nobody's").jobs == []
+
+    def test_requests_survive_whole(self, lab: Lab) -> None:
+        fields = {"prompt": 'Grüße, 世界 🎈\n"x" \\', "metadata": {"a": [1, None, {"b": "é"}]}, "num_outputs": 4}
+        [created] = lab.store.create([lab.new("a", **fields, seed=2**63 - 4, output_prefix="ü b/c")])
+        assert isinstance(created, Created)
+        assert (
+            lab.store.get("a").request
+            == created.job.request
+            == lab.new("a", **fields, seed=2**63 - 4, output_prefix="ü b/c").request
+        )
+
+    def test_queues(self, lab: Lab) -> None:
+        lab.create(priority=0)
+        lab.clock.advance(2)
+        lab.create(priority=9)
+        lab.running()
+        lab.clock.advance(1)
+        [tiny, other] = lab.store.queues(["tiny", "unheard-of"])
+        assert (tiny.queued, tiny.running, tiny.oldest_s) == (2, 1, 3)
+        assert (other.queued, other.running, other.oldest_s) == (0, 0, None)
+
+    def test_a_worker_vanishes_after_its_last_beat(self, lab: Lab) -> None:
+        lab.store.beat("w", {"name": "w", "rows": 3}, ttl_s=10)
+        lab.store.beat("v", {"name": "v"}, ttl_s=20)
+        assert [worker["name"] for worker in lab.store.workers()] == ["w", "v"]
+        lab.clock.advance(10)
+        assert lab.store.workers() == [{"name": "v"}]
+
+    def test_dead_letters_newest_first(self, lab: Lab) -> None:
+        job_ids = []
+        for _ in range(3):
+            job_id, attempt = lab.running()
+            lab.store.finish(job_id, attempt, failed())
+            job_ids.append(job_id)
+            lab.clock.advance(1)
+        assert lab.store.dead_letters(limit=2) == [job_ids[2], job_ids[1]]
+
+
+class TestEvents:
+    def test_tell_the_whole_life_in_order(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        lab.store.report({(job_id, attempt): Progress(stage="denoising", step=1, num_steps=20, fraction=0.05)})
+        lab.store.preview(job_id, attempt, {"png": "first"})
+        lab.store.preview(job_id, attempt, {"png": "second"})
+        lab.store.finish(job_id, attempt, succeeded())
+        events = lab.store.events(job_id)
+        assert [event.type for event in events] == ["status", "status", "progress", "preview", "status", "done"]
+        assert [event.data.get("status") for event in events] == ["queued", "running", None, None, *["succeeded"] * 2]
+        assert events[2].data == {"stage": "denoising", "step": 1, "num_steps": 20, "fraction": 0.05}
+        assert events[3].data == {"png": "second"}  # an older preview is of no use, and large
+        assert events[4].data == {"status": "succeeded", "attempt": 1, "worker": WORKER}
+
+    def test_resume_after_an_id(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        seen = lab.store.events(job_id)
+        assert lab.store.events(job_id, after=seen[-1].id) == []
+        lab.store.finish(job_id, attempt, succeeded())
+        assert [event.type for event in lab.store.events(job_id, after=seen[-1].id)] == ["status", "done"]
+
+    def test_blocks_until_something_happens(self, lab: Lab) -> None:
+        job_id = lab.create()
+        after = lab.store.events(job_id)[-1].id
+        timer = threading.Timer(0.1, lab.store.abort, [job_id])
+        timer.start()
+        assert lab.store.events(job_id, after=after, block_s=10)
+        timer.join()
+
+    def test_blocks_no_longer_than_asked(self, lab: Lab) -> None:
+        assert lab.store.events("nobody", block_s=0.05) == []
+
+    def test_are_bounded(self, lab: Lab) -> None:
+        job_id, attempt = lab.running()
+        for step in range(600):
+            lab.store.report({(job_id, attempt): Progress(stage="denoising", step=step, num_steps=600)})
+        events = lab.store.events(job_id)
+        assert len(events) < 450
+        assert events[-1].data["step"] == 599
