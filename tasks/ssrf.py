@@ -1,0 +1,189 @@
+"""HTTP to hosts that strangers name: public addresses only, and the address that was checked is the one connected to.
+
+Knows nothing of images or webhooks. Proxies of the environment are not used, as they would resolve names again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import queue
+import re
+import socket
+import ssl
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any
+
+import httpx
+
+from tasks.errors import SafelightError
+
+_DNS_TIMEOUT_S = 5.0
+_MAX_ADDRESSES = 3
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+#: Beside what `ipaddress` knows as not global (its lists differ between Python versions).
+_REFUSED_V4 = [
+    ipaddress.IPv4Network(text)
+    for text in (
+        "100.64.0.0/10",  # carrier-grade NAT; Alibaba's metadata service
+        "168.63.129.16/32",  # Azure's host agent
+        "192.0.0.0/24",  # protocol assignments; Oracle's metadata service
+        "192.88.99.0/24",  # 6to4 relays
+        "198.18.0.0/15",
+        "240.0.0.0/4",
+    )
+]
+_GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
+_REFUSED_V6 = [ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
+_NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_ODD_NUMBER = re.compile(r"(0x[0-9a-f]*|\d+)(\.(0x[0-9a-f]*|\d+))*\.?", re.ASCII | re.IGNORECASE)
+
+
+class ForbiddenAddress(SafelightError):
+    """A URL leads, or may lead, into a network that is not the internet; or its host cannot be found."""
+
+
+def is_public(address: str) -> bool:
+    """Whether an IP address belongs to the internet at large. IPv4 inside IPv6 is looked at as IPv4."""
+    try:
+        ip: _Address = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(ip, ipaddress.IPv6Address):
+        if ip.ipv4_mapped is not None:
+            ip = ip.ipv4_mapped
+        elif ip in _NAT64:
+            ip = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        else:
+            return ip in _GLOBAL_V6 and ip.is_global and not any(ip in network for network in _REFUSED_V6)
+    return ip.is_global and not ip.is_multicast and not any(ip in network for network in _REFUSED_V4)
+
+
+def checked_addresses(host: str, port: int, allow_private: bool) -> list[str]:
+    """The addresses of `host`, every one of them public. Raises `ForbiddenAddress`."""
+    if not allow_private and _ODD_NUMBER.fullmatch(host) and not _is_address(host):
+        raise ForbiddenAddress(f"{host} is an unusual spelling of an IP address")
+    addresses = _resolve(host, port)
+    if not allow_private and (private := [address for address in addresses if not is_public(address)]):
+        raise ForbiddenAddress(f"{host} is not on the public internet ({private[0]})")
+    return addresses
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _resolve(host: str, port: int) -> list[str]:
+    answers: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
+
+    def ask() -> None:
+        try:
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+            answers.put(list(dict.fromkeys(str(entry[4][0]) for entry in found)))
+        except (OSError, UnicodeError):
+            answers.put(None)
+
+    # getaddrinfo knows no timeout of its own.
+    threading.Thread(target=ask, name="resolve", daemon=True).start()
+    try:
+        addresses = answers.get(timeout=_DNS_TIMEOUT_S)
+    except queue.Empty:
+        raise ForbiddenAddress(f"the name server gave no answer for {host} in {_DNS_TIMEOUT_S:.0f} s") from None
+    if not addresses:
+        raise ForbiddenAddress(f"the host {host} is not known")
+    return addresses
+
+
+class GuardedTransport(httpx.BaseTransport):
+    """Sends a request to a checked address of its host, with the host's name in the Host header and in TLS.
+
+    Keeps no connection, follows no redirect, holds no cookie. Safe to share between threads.
+    """
+
+    def __init__(self, *, allow_private: bool = False, verify: ssl.SSLContext | bool = True) -> None:
+        self._allow_private = allow_private
+        limits = httpx.Limits(max_connections=32, max_keepalive_connections=0)
+        self._inner = httpx.HTTPTransport(verify=verify, limits=limits, trust_env=False)
+
+    def handle_request(self, request: httpx.Request) -> httpx.Response:
+        """Raises `ForbiddenAddress`, or what httpx raises."""
+        url = request.url
+        host = url.raw_host.decode("ascii")
+        port = url.port or (443 if url.scheme == "https" else 80)
+        if url.scheme not in ("http", "https") or not host or url.userinfo:
+            raise ForbiddenAddress("only http and https URLs with a host and without a password are fetched")
+        failure: httpx.TransportError | None = None
+        for address in checked_addresses(host, port, self._allow_private)[:_MAX_ADDRESSES]:
+            pinned = httpx.Request(
+                request.method,
+                url.copy_with(host=address),
+                headers=request.headers,
+                stream=request.stream,
+                extensions={**request.extensions, "sni_hostname": host},
+            )
+            try:
+                return self._inner.handle_request(pinned)
+            except (httpx.ConnectError, httpx.ConnectTimeout) as error:
+                failure = error
+        assert failure is not None
+        raise failure
+
+    def close(self) -> None:
+        self._inner.close()
+
+
+class Deadline:
+    """Cuts the connections of one exchange when its time is up, whatever they do; httpx bounds single reads only."""
+
+    def __init__(self, timeout_s: float) -> None:
+        self.expired = False
+        self._lock = threading.Lock()
+        self._sockets: list[socket.socket] = []
+        self._timer = threading.Timer(timeout_s, self._expire)
+        self._timer.daemon = True
+
+    def extensions(self, timeout_s: float) -> dict[str, Any]:
+        """For `httpx.Request`: bounds single waits by `timeout_s`, and the whole by this deadline."""
+        waits = dict.fromkeys(("connect", "read", "write", "pool"), timeout_s)
+        return {"timeout": waits, "trace": self._trace}
+
+    def _trace(self, event: str, info: Mapping[str, Any]) -> None:
+        if event == "connection.connect_tcp.complete":
+            # A duplicate, as TLS takes the original over.
+            connection = info["return_value"].get_extra_info("socket").dup()
+            with self._lock:
+                self._sockets.append(connection)
+                expired = self.expired
+            if expired:
+                _shut(connection)
+
+    def _expire(self) -> None:
+        with self._lock:
+            self.expired = True
+            for connection in self._sockets:
+                _shut(connection)
+
+    def __enter__(self) -> Deadline:
+        self._timer.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._timer.cancel()
+        with self._lock:
+            for connection in self._sockets:
+                connection.close()
+            self._sockets.clear()
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
