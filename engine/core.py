@@ -13,7 +13,7 @@ from typing import Self
 from .adapter import Capabilities, PipelineAdapter
 from .config import EngineConfig
 from .errors import EngineClosed
-from .inbox import Abort, AbortRequest, Call, Inbox, Submit
+from .inbox import Abort, Call, Inbox, Submit
 from .ledger import Account, Ledger
 from .lifecycle import Lifecycle, State
 from .loop import DeviceLoop
@@ -77,7 +77,7 @@ class DiffusionEngine:
         Raises ValueError if its id is active, QueueFull, EngineClosed, EngineDead.
         """
         self._inbox.require_open()
-        stream = OutputStream(request.request_id, lambda: self._send(AbortRequest(request)))
+        stream = OutputStream(request.request_id, lambda: self._abort((request,)))
         account = Account(request, stream, self._clock())
         self._ledger.open(account)
         try:
@@ -89,8 +89,9 @@ class DiffusionEngine:
 
     def abort(self, request_ids: str | Iterable[str]) -> None:
         """End these requests: a waiting one at once, a running one at the next step. Unknown ids mean nothing."""
-        ids = [request_ids] if isinstance(request_ids, str) else request_ids
-        self._send(Abort(frozenset(ids)))
+        ids = {request_ids} if isinstance(request_ids, str) else set(request_ids)
+        accounts = (self._ledger.find(request_id) for request_id in ids)
+        self._abort(tuple(account.request for account in accounts if account is not None))
 
     def collective_rpc(
         self,
@@ -161,9 +162,9 @@ class DiffusionEngine:
     ) -> None:
         self.close()
 
-    def _send(self, command: Abort | AbortRequest) -> None:
+    def _abort(self, requests: tuple[DiffusionRequest, ...]) -> None:
         with suppress(EngineClosed):  # closing has ended every request
-            self._inbox.put(command)
+            self._inbox.put(Abort(requests))
 
     def _call(self, function: Callable[[], object], timeout_s: float | None, name: str) -> object:
         assert threading.current_thread() is not self._thread, "the device thread cannot wait for itself"

@@ -20,16 +20,9 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """End these requests. Ids that are not open mean nothing."""
+    """End these very requests, as far as they are open: by identity, since an id may be in use again by then."""
 
-    request_ids: frozenset[str]
-
-
-@dataclass(frozen=True, slots=True)
-class AbortRequest:
-    """End this very request, not a later one of the same id."""
-
-    request: DiffusionRequest
+    requests: tuple[DiffusionRequest, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +38,7 @@ class Stop:
     """The last command ever."""
 
 
-Command = Submit | Abort | AbortRequest | Call | Stop
+Command = Submit | Abort | Call | Stop
 
 
 class Inbox:

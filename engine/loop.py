@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from .adapter import Capabilities, PipelineAdapter
 from .config import EngineConfig
 from .errors import EngineClosed, EngineDead, RequestError, failure
-from .inbox import Abort, AbortRequest, Call, Command, Inbox, Stop, Submit
+from .inbox import Abort, Call, Command, Inbox, Stop, Submit
 from .ledger import Account, Ledger
 from .lifecycle import Lifecycle, State
 from .request import DiffusionRequest
@@ -101,11 +101,9 @@ class DeviceLoop:
         match command:
             case Submit(request, submitted_s):
                 self._admit(request, submitted_s)
-            case Abort(request_ids):
-                for request_id in request_ids:
-                    self._abort(self._ledger.find(request_id))
-            case AbortRequest(request):
-                self._abort(self._ledger.of(request))
+            case Abort(requests):
+                for request in requests:
+                    self._abort(self._ledger.of(request))
             case Call():
                 self._calls.append(command)
             case Stop():

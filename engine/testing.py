@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
@@ -43,6 +44,33 @@ class FakeClock:
     sleep = advance
 
 
+class StepGate:
+    """A FakeAdapter's `sleep` that holds the device thread in front of each step until `let` through."""
+
+    def __init__(self, timeout_s: float = 10.0) -> None:
+        self._timeout_s = timeout_s
+        self._arrived = threading.Semaphore(0)
+        self._permits = threading.Semaphore(0)
+        self._is_open = threading.Event()
+
+    def __call__(self, seconds: float) -> None:
+        self._arrived.release()
+        assert self._is_open.is_set() or self._permits.acquire(timeout=self._timeout_s), "nobody let the step through"
+
+    def wait(self) -> None:
+        """Until the device thread stands at the gate (once more)."""
+        assert self._arrived.acquire(timeout=self._timeout_s), "no step came"
+
+    def let(self, num_steps: int = 1) -> None:
+        """Allow the next steps."""
+        self._permits.release(num_steps)
+
+    def open(self) -> None:
+        """Allow all steps from now on."""
+        self._is_open.set()
+        self.let()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FakeSpec:
     """How a fake model behaves. A `…_prompt` is a word: rows whose prompt contains it are hit; None hits none.
@@ -74,13 +102,14 @@ class FakeCall:
 class FakeAdapter:
     """A PipelineAdapter whose every row is a function of its own request and seed, to the last bit, in any company.
 
-    `calls` records what ran; `sleep` gets the seconds of each step.
+    `calls` records what ran; `sleep` gets the seconds of each step; `extra_methods` join its methods.
     """
 
     def __init__(self, spec: FakeSpec | None = None, sleep: Callable[[float], None] = time.sleep) -> None:
         self.spec = spec or FakeSpec()
         self.calls: list[FakeCall] = []
         self.closed = False
+        self.extra_methods: dict[str, Callable[..., object]] = {}
         self._sleep = sleep
         self._lost = False
         self._profiles: list[str] = []
@@ -100,7 +129,7 @@ class FakeAdapter:
         return cls(spec)
 
     def load(self) -> Capabilities:
-        self._sleep(self.spec.load_ms / 1000)
+        time.sleep(self.spec.load_ms / 1000)
         if self.spec.fail_load:
             raise RuntimeError("this fake does not load")
         tasks: frozenset[Task] = frozenset({"text2image", "image2image", "inpaint"})
@@ -154,6 +183,8 @@ class FakeAdapter:
             "sleep": self._sleep,
             "profile_start": self._profiles.append,
             "profile_stop": self._profiles.pop,
+            "thread": lambda: threading.current_thread().name,
+            **self.extra_methods,
         }
 
     def probe(self) -> None:
