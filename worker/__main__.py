@@ -27,6 +27,8 @@ def main(argv: list[str] | None = None) -> int:
         logging.basicConfig(
             level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
         )
+        for chatty in ("botocore", "celery.app.trace", "celery.worker.strategy", "httpx"):
+            logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
         from engine import ModelLoadError
         from worker.node import Node
 

@@ -7,6 +7,7 @@ import logging
 import os
 import secrets
 import signal
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -30,7 +31,7 @@ from worker.gate import Gate
 from worker.generate import Generate
 from worker.lease import LeaseKeeper
 from worker.periodic import Periodic
-from worker.pool import DeliveryPool, current_delivery
+from worker.pool import current_delivery, delivery_pool
 from worker.progress import ProgressWriter
 from worker.rescue import Rescuer
 from worker.uploads import Uploader
@@ -39,6 +40,9 @@ log = logging.getLogger(__name__)
 
 _RESCUE_INTERVAL_S = 1.0
 _BEAT_INTERVAL_S = 2.0
+_RESTART_PAUSE_S = 1.0
+#: After the grace period: time to write down that the rest is given back.
+_SETTLE_S = 5.0
 
 
 class Node:
@@ -106,6 +110,22 @@ class Node:
         )
 
     def _consume(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> None:
+        """Run Celery's consumer until the drain; one that dies of a broken connection is replaced, jobs go on."""
+
+        def abort_revoked(request: Any = None, **_: Any) -> None:
+            """`celery control revoke` acks the message; the record must not wait for it for ever."""
+            if request is not None and request.task == GENERATE and request.args:
+                store.abort(request.args[0])
+
+        celery_signals.task_revoked.connect(abort_revoked, weak=False)
+        self._take_signals()
+        while not self._drain.draining:
+            self._controller(store, hinter, generate).start()
+            if not self._drain.draining:
+                log.warning("Celery's consumer ended; a new one starts, the jobs in flight go on")
+                time.sleep(_RESTART_PAUSE_S)
+
+    def _controller(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> Any:
         app = make_app(self._settings)
 
         @app.task(name=GENERATE, ignore_result=True)  # type: ignore[untyped-decorator]
@@ -116,19 +136,12 @@ class Node:
             return generate.run(job_id)
 
         register_submit(app, store, self._models, hinter)
-
-        def abort_revoked(request: Any = None, **_: Any) -> None:
-            """`celery control revoke` acks the message; the record must not wait for it for ever."""
-            if request is not None and request.task == GENERATE and request.args:
-                store.abort(request.args[0])
-
-        celery_signals.task_revoked.connect(abort_revoked, weak=False)
         queues = [queue_for(spec.name) for spec in self._specs]
         queues += [name.strip() for name in self._settings.submit_queues.split(",") if name.strip()]
-        DeliveryPool.drain_s = self._settings.drain_grace_s + 5
-        controller = app.WorkController(
+        log.info("worker %s takes jobs from %s", self.name, ", ".join(queues))
+        return app.WorkController(
             hostname=f"safelight@{self.name.replace(':', '-')}",
-            pool_cls=DeliveryPool,
+            pool_cls=delivery_pool(self._patience_s),
             concurrency=num_slots(self._specs, self._settings.look_ahead_rows),
             queues=queues,
             loglevel=self._settings.log_level.upper(),
@@ -136,9 +149,10 @@ class Node:
             without_mingle=True,
             without_heartbeat=True,
         )
-        self._take_signals()
-        log.info("worker %s takes jobs from %s", self.name, ", ".join(queues))
-        controller.start()
+
+    def _patience_s(self) -> float:
+        """At a drain the pool waits until all have settled; otherwise it is to be replaced at once."""
+        return self._settings.drain_grace_s + _SETTLE_S if self._drain.draining else 0.0
 
     def _take_signals(self) -> None:
         def leave(signum: int, frame: object) -> None:

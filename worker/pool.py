@@ -46,9 +46,10 @@ def current_delivery() -> Delivery | None:
 
 
 class DeliveryPool(ThreadPool):  # type: ignore[misc]
-    """`drain_s` bounds how long `on_stop` waits for jobs that settle themselves (see `worker.drain`)."""
+    """Celery makes the instance; `delivery_pool` makes the class for it."""
 
-    drain_s: float = 30.0
+    #: How long `on_stop` waits, as of that moment, for jobs that settle themselves. See `worker.drain`.
+    patience_s: Callable[[], float] = staticmethod(lambda: 0.0)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -100,14 +101,15 @@ class DeliveryPool(ThreadPool):  # type: ignore[misc]
             delivery.terminate()
 
     def on_stop(self) -> None:
+        """With no patience left, jobs go on in their threads and settle with the store; only their acks are lost."""
         self.executor.shutdown(wait=False, cancel_futures=True)
-        deadline = time.monotonic() + self.drain_s
+        deadline = time.monotonic() + self.patience_s()
         while self._live and time.monotonic() < deadline:
             self._let_acks_out()
             time.sleep(0.02)
         self._let_acks_out()
         if self._live:
-            log.warning("%d jobs did not settle in time; their leases will run out", len(self._live))
+            log.warning("the pool stops while %d jobs go on", len(self._live))
 
     def _let_acks_out(self) -> None:
         """Acks are queued on the event loop, which no longer turns while the pool stops: run them here."""
@@ -119,3 +121,12 @@ class DeliveryPool(ThreadPool):  # type: ignore[misc]
                 ready()
             except Exception as error:
                 log.warning("an acknowledgement failed; its message will come again: %s", error)
+
+
+def delivery_pool(patience: Callable[[], float]) -> type[DeliveryPool]:
+    """The pool class for one node, to be handed to Celery."""
+
+    class NodePool(DeliveryPool):
+        patience_s = staticmethod(patience)
+
+    return NodePool

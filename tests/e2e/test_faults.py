@@ -16,27 +16,17 @@ from tests.e2e.test_worker import ended, pixels_of
 
 def test_kill_9_starts_the_job_again_elsewhere_in_time(settings: Settings, tmp_path: Path) -> None:
     with fleet(settings, tmp_path / "n", fake="step_ms=20") as running:
-        first = running.start_worker()
-        job = running.submit(num_inference_steps=100, seed=5)
+        doomed = running.start_worker("doomed")
+        job = running.submit(num_inference_steps=600)
         running.wait_step(job, 2)
-        running.start_worker()
-        time.sleep(LEASE_S + 1)  # the second worker may judge others only after a lease of its own
-        assert running.client.get(job.id).status in ("running", "succeeded")
-        job = running.submit(num_inference_steps=400, seed=6)
-        running.wait_step(job, 2)
-        holder = running.client.get(job.id).worker or ""
-        victim, began = first, time.monotonic()
-        if not holder.startswith("w1"):  # whoever took it dies
-            import os
-
-            os.kill(int(holder.split(":")[1]), signal.SIGKILL)
-        else:
-            victim.send(signal.SIGKILL)
+        running.start_worker("other")
+        time.sleep(LEASE_S + 1)  # it judges others only after a lease of its own beats
+        doomed.send(signal.SIGKILL)
         eventually(lambda: running.client.get(job.id).attempt == 2, LEASE_S + 5, "a second attempt")
-        assert time.monotonic() - began <= LEASE_S + 5
         done = running.client.wait(job.id, timeout_s=60)
         assert (done.status, done.attempt) == ("succeeded", 2)
         assert "/2/" in done.outputs[0].uri
+        assert [error.type for error in done.errors] == ["worker_lost"]
 
 
 def test_a_frozen_worker_is_fenced_off_when_it_thaws(settings: Settings, tmp_path: Path) -> None:
@@ -95,18 +85,18 @@ def test_poison_ends_alone_and_innocents_succeed(settings: Settings, tmp_path: P
 def test_sigterm_finishes_what_runs_and_gives_the_rest_back(settings: Settings, tmp_path: Path) -> None:
     with fleet(settings, tmp_path / "n", fake="step_ms=40", max_batch_rows=1) as running:
         worker = running.start_worker()
-        runs = running.submit(num_inference_steps=50)
-        rest = [running.submit(num_inference_steps=50) for _ in range(3)]
-        running.wait_step(runs, 5)
+        jobs = [running.submit(num_inference_steps=100) for _ in range(4)]
+        eventually(
+            lambda: any(5 <= running.client.get(job.id).progress.step < 80 for job in jobs), 20, "one of them runs"
+        )
         worker.send(signal.SIGTERM)
         eventually(lambda: worker.returncode is not None, 15, "the worker leaves")
         assert worker.returncode == 0
-        assert running.client.get(runs.id).status == "succeeded"
-        for job in rest:
-            back = running.client.get(job.id)
-            assert (back.status, back.errors) == ("queued", ())
+        seen = [running.client.get(job.id) for job in jobs]
+        assert sorted(job.status for job in seen) == ["queued", "queued", "queued", "succeeded"]
+        assert {job.errors for job in seen} == {()}
         running.start_worker()
-        assert {job.status for job in ended(running, rest)} == {"succeeded"}
+        assert {job.status for job in ended(running, jobs)} == {"succeeded"}
 
 
 def test_a_second_sigterm_gives_back_at_once(settings: Settings, tmp_path: Path) -> None:

@@ -129,7 +129,7 @@ def test_bad_input_never_becomes_a_job(settings: Settings, tmp_path: Path) -> No
             with pytest.raises(InvalidRequest) as caught:
                 running.submit(**fields)
             assert caught.value.field == field
-        assert running.client.list().jobs == ()
+        assert running.client.store.list().jobs == ()
 
 
 def test_a_passed_deadline_fails_the_job_and_a_long_one_does_not(settings: Settings, tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_any_celery_producer_can_submit_and_knows_the_id(settings: Settings, tmp
             "safelight.submit", kwargs={"prompt": "a boat", "height": 16, "width": 16}, queue="safelight.submit"
         )
         bad = producer.send_task("safelight.submit", kwargs={"prompt": ""}, queue="safelight.submit")
-        eventually(lambda: {j.id for j in running.client.list().jobs} >= {sent.id}, 20, "created")
+        eventually(lambda: {j.id for j in running.client.store.list().jobs} >= {sent.id}, 20, "created")
         assert running.client.wait(sent.id, timeout_s=20).status == "succeeded"
-        eventually(lambda: {j.id for j in running.client.list().jobs} >= {bad.id}, 20, "told")
+        eventually(lambda: {j.id for j in running.client.store.list().jobs} >= {bad.id}, 20, "told")
         refused = running.client.get(bad.id)
         assert (refused.status, refused.error and refused.error.type) == ("failed", "invalid_request")
 
@@ -172,3 +172,18 @@ def test_repeated_messages_make_one_run(settings: Settings, tmp_path: Path) -> N
             hinter.publish([Hint(job.id, "fake", 5)])
         done = running.client.wait(job.id, timeout_s=30)
         assert (done.status, done.attempt) == ("succeeded", 1)
+
+
+def test_celery_sees_the_delivery_and_its_revoke_aborts_the_job(settings: Settings, tmp_path: Path) -> None:
+    from tasks.app import make_app
+
+    with fleet(settings, tmp_path / "n", fake="step_ms=40") as running:
+        running.start_worker()
+        job = running.submit(num_inference_steps=500)
+        running.wait_step(job, 1)
+        app = make_app(running.settings)
+        active = app.control.inspect(timeout=3).active() or {}
+        deliveries = [delivery for node in active.values() for delivery in node]
+        (delivery,) = [delivery for delivery in deliveries if job.id in map(str, delivery["args"])]
+        app.control.revoke(delivery["id"], terminate=True)
+        assert running.client.wait(job.id, timeout_s=10).status == "aborted"
