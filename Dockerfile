@@ -1,0 +1,54 @@
+# Two images from one file: `api` (light, no torch) and `worker` (with torch and diffusers).
+#
+#   docker build --target api -t safelight-api .
+#   docker build --target worker -t safelight-worker .        add --build-arg TORCH_INDEX_URL=… for another build of torch
+
+FROM python:3.11-slim AS base
+ENV PATH=/opt/venv/bin:$PATH \
+    PYTHONUNBUFFERED=1 \
+    PYTHONDONTWRITEBYTECODE=1 \
+    PIP_DISABLE_PIP_VERSION_CHECK=1 \
+    PIP_NO_CACHE_DIR=1
+RUN groupadd --gid 10001 safelight \
+    && useradd --uid 10001 --gid 10001 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin safelight
+WORKDIR /opt/safelight
+
+# What the code needs, before the code: these layers last until a version changes.
+FROM base AS dependencies
+RUN python -m venv /opt/venv
+COPY pyproject.toml constraints.txt ./
+RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+sets = {'base': p['dependencies'], **p['optional-dependencies']}; \
+[open(f'{name}.txt', 'w').write('\n'.join(lines)) for name, lines in sets.items()]" \
+    && pip install -c constraints.txt -r base.txt
+
+FROM dependencies AS api-dependencies
+RUN pip install -c constraints.txt -r api.txt
+
+FROM dependencies AS worker-dependencies
+ARG TORCH_INDEX_URL=
+RUN pip install -c constraints.txt ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} -r worker.txt
+
+FROM dependencies AS code
+COPY README.md LICENSE ./
+COPY tasks tasks
+COPY engine engine
+COPY worker worker
+COPY api_stub api_stub
+RUN pip install --no-deps --prefix /install .
+
+FROM base AS api
+COPY --from=api-dependencies /opt/venv /opt/venv
+COPY --from=code /install /opt/venv
+USER 10001:10001
+EXPOSE 8000
+CMD ["python", "-P", "-m", "api_stub", "--host", "0.0.0.0", "--port", "8000"]
+
+FROM base AS worker
+ENV HF_HOME=/cache/huggingface XDG_CACHE_HOME=/cache
+RUN install -d -o 10001 -g 10001 /cache
+COPY --from=worker-dependencies /opt/venv /opt/venv
+COPY --from=code /install /opt/venv
+COPY deploy/worker_health.py .
+USER 10001:10001
+CMD ["python", "-P", "-m", "worker"]

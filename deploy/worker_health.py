@@ -1,0 +1,30 @@
+"""Exit 0 if the worker of this container, by its host name, has a live beat. For a health check: it imports no torch."""
+
+from __future__ import annotations
+
+import sys
+
+from tasks.errors import ConfigError, StoreUnavailable
+from tasks.redis_store import RedisJobStore, connect
+from tasks.settings import read_settings
+
+
+def main() -> int:
+    try:
+        settings = read_settings()
+        with connect(settings) as client:
+            workers = RedisJobStore(client, settings.key_prefix).workers()
+    except (ConfigError, StoreUnavailable) as error:
+        return _unhealthy(str(error))
+    if any(worker["host"] == settings.worker_name for worker in workers):
+        return 0
+    return _unhealthy(f"no beat of a worker on {settings.worker_name}; it starts, or it hangs")
+
+
+def _unhealthy(reason: str) -> int:
+    print(reason, file=sys.stderr)
+    return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
