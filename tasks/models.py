@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tasks.errors import ConfigError
+from tasks.request import AUDIO_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, OutputFormat
 
 Modality = Literal["image", "video", "audio"]
+#: What a modality can be delivered as, the default first.
+FORMATS: dict[Modality, tuple[str, ...]] = {"image": IMAGE_FORMATS, "video": VIDEO_FORMATS, "audio": AUDIO_FORMATS}
 
 
 class _Spec(BaseModel):
@@ -18,16 +22,16 @@ class _Spec(BaseModel):
 
 
 class ModelDefaults(_Spec):
-    height: int = 512
-    width: int = 512
-    num_inference_steps: int = 30
-    guidance_scale: float = 5.0
-    strength: float = 0.8
+    height: Annotated[int, Field(ge=8)] = 512
+    width: Annotated[int, Field(ge=8)] = 512
+    num_inference_steps: Annotated[int, Field(ge=1)] = 30
+    guidance_scale: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 5.0
+    strength: Annotated[float, Field(gt=0, le=1)] = 0.8
     negative_prompt: str | None = None
-    num_frames: int | None = None
-    fps: float | None = None
-    duration_s: float | None = None
-    output_format: str | None = None
+    num_frames: Annotated[int, Field(ge=1)] | None = None
+    fps: Annotated[float, Field(gt=0, le=240)] | None = None
+    duration_s: Annotated[float, Field(gt=0)] | None = None
+    output_format: OutputFormat | None = None
 
 
 class ModelLimits(_Spec):
@@ -75,6 +79,14 @@ class ModelSpec(_Spec):
                 raise ValueError(f"defaults.{field} = {size} is outside this model's own limits")
         if self.defaults.num_inference_steps > self.limits.max_steps:
             raise ValueError("defaults.num_inference_steps is above limits.max_steps")
+        if self.defaults.output_format not in (None, *FORMATS[self.modality]):
+            raise ValueError(f"defaults.output_format = {self.defaults.output_format} is not for {self.modality}")
+        if (self.defaults.num_frames or 1) > self.limits.max_frames:
+            raise ValueError("defaults.num_frames is above limits.max_frames")
+        if (self.defaults.duration_s or 0) > self.limits.max_duration_s:
+            raise ValueError("defaults.duration_s is above limits.max_duration_s")
+        if self.defaults.height * self.defaults.width * (self.defaults.num_frames or 1) > self.limits.max_pixels:
+            raise ValueError("defaults: one output has more pixels than limits.max_pixels")
         return self
 
 
@@ -98,7 +110,7 @@ class Models:
             raise ConfigError("models: at least one model is needed")
         self._by_name = {spec.name: spec for spec in specs}
 
-    def __iter__(self):  # type: ignore[no-untyped-def]
+    def __iter__(self) -> Iterator[ModelSpec]:
         return iter(self._by_name.values())
 
     @property
@@ -123,12 +135,16 @@ def load_models(path: Path | None) -> Models:
         raise ConfigError(f"SAFELIGHT_MODELS: cannot read {path}: {error.strerror}") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"SAFELIGHT_MODELS: {path} is not TOML: {error}") from None
+    if not tables:
+        raise ConfigError(f"SAFELIGHT_MODELS: {path} has no model; each is a table, [name]")
     return Models(tuple(_spec(path, name, table) for name, table in tables.items()))
 
 
 def _spec(path: Path, name: str, table: object) -> ModelSpec:
     if not isinstance(table, dict):
         raise ConfigError(f"{path}: {name}: each entry is a table, [{name}]")
+    if "name" in table:
+        raise ConfigError(f"{path}: [{name}.name]: the name of a model is that of its table")
     try:
         return ModelSpec.model_validate({"name": name, **table})
     except ValidationError as error:

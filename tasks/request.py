@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
@@ -12,6 +13,9 @@ from tasks.errors import InvalidRequest
 
 MAX_SEED = 2**63 - 1
 MAX_METADATA_BYTES = 16 * 1024
+#: JSON readers give up somewhere above this; a record that was written must be readable.
+MAX_METADATA_DEPTH = 64
+MAX_PREFIX = 256
 IMAGE_FORMATS = ("png", "jpeg", "webp")
 VIDEO_FORMATS = ("mp4", "webp", "gif")
 AUDIO_FORMATS = ("wav", "flac")
@@ -81,10 +85,13 @@ class GenerationRequest(BaseModel):
     group: Annotated[str, Field(min_length=1, max_length=128), _Encodable] | None = None
     #: A newer job of the group aborts the older ones.
     supersede: bool = False
-    webhook_url: Annotated[str, Field(max_length=2_048, pattern=r"^https?://"), _Encodable] | None = None
+    webhook_url: (
+        Annotated[str, Field(max_length=2_048, pattern=r"^https?://[^\s\x00-\x20\x7f]+$"), _Encodable] | None
+    ) = None
     #: Denoising steps between previews; 0 is off.
     preview_every: Annotated[int, Field(ge=0, le=1_000)] = 0
-    output_prefix: Annotated[str, Field(max_length=256), _Encodable] = ""
+    #: A relative folder; ends in `/` once checked.
+    output_prefix: Annotated[str, _Encodable] = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     @field_validator("output_prefix")
@@ -92,11 +99,14 @@ class GenerationRequest(BaseModel):
     def _clean_prefix(cls, prefix: str) -> str:
         if prefix == "":
             return prefix
-        if prefix.startswith("/") or "\\" in prefix or any(part in ("", ".", "..") for part in prefix.rstrip("/").split("/")):
+        path = prefix.removesuffix("/")
+        if len(path) > MAX_PREFIX:
+            raise ValueError(f"must have at most {MAX_PREFIX} characters")
+        if "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
             raise ValueError("must be a relative path without '.', '..', '//' or backslash")
         if re.search(r"[\x00-\x1f\x7f]", prefix):
             raise ValueError("must not hold control characters")
-        return prefix if prefix.endswith("/") else prefix + "/"
+        return path + "/"
 
     @field_validator("metadata")
     @classmethod
@@ -107,6 +117,8 @@ class GenerationRequest(BaseModel):
             raise ValueError(f"is not plain JSON: {error}") from None
         if size > MAX_METADATA_BYTES:
             raise ValueError(f"is {size} bytes of JSON; at most {MAX_METADATA_BYTES}")
+        if _depth(metadata) > MAX_METADATA_DEPTH:
+            raise ValueError(f"is nested deeper than {MAX_METADATA_DEPTH} levels")
         return metadata
 
     @model_validator(mode="after")
@@ -120,6 +132,20 @@ class GenerationRequest(BaseModel):
         if self.seed is not None and self.seed + self.num_outputs - 1 > MAX_SEED:
             raise ValueError("seed: seed + num_outputs - 1 exceeds 2**63 - 1")
         return self
+
+
+def _depth(value: Any) -> int:
+    """Levels of a JSON value; by levels and not by recursion, which the depth to be found could exhaust."""
+    level, depth = [value], 0
+    while level := [child for node in level for child in _children(node)]:
+        depth += 1
+    return depth
+
+
+def _children(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list | tuple) else ()
 
 
 def parse_request(data: dict[str, Any] | GenerationRequest) -> GenerationRequest:
@@ -136,6 +162,8 @@ def invalid_request(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_input=False)[0]
     message = str(first["msg"]).removeprefix("Value error, ")
     field = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "model_type":
+        return InvalidRequest("request", "must be an object with the fields of a request")
     if not field:  # from the whole-model check, whose messages begin with the field
         field, _, message = message.partition(": ")
     if first["type"] == "extra_forbidden":

@@ -1,15 +1,14 @@
-"""A request meets its model: defaults filled in, seed drawn, the model's limits checked. Pure but for the seed's draw."""
+"""A request meets its model: defaults filled in, seed drawn, limits of the model checked. Pure but for the seed."""
 
 from __future__ import annotations
 
+import math
 import secrets
 from typing import Any
 
 from tasks.errors import InvalidRequest
-from tasks.models import Models, ModelSpec
-from tasks.request import AUDIO_FORMATS, IMAGE_FORMATS, VIDEO_FORMATS, GenerationRequest
-
-_FORMATS = {"image": IMAGE_FORMATS, "video": VIDEO_FORMATS, "audio": AUDIO_FORMATS}
+from tasks.models import FORMATS, Models, ModelSpec
+from tasks.request import GenerationRequest
 
 
 def resolve(request: GenerationRequest, models: Models) -> GenerationRequest:
@@ -31,7 +30,7 @@ def _filled(request: GenerationRequest, spec: ModelSpec) -> dict[str, Any]:
         "height": request.height or defaults.height,
         "width": request.width or defaults.width,
         "num_inference_steps": request.num_inference_steps or defaults.num_inference_steps,
-        "output_format": request.output_format or defaults.output_format or _FORMATS[spec.modality][0],
+        "output_format": request.output_format or defaults.output_format or FORMATS[spec.modality][0],
     }
     if request.guidance_scale is None:
         filled["guidance_scale"] = defaults.guidance_scale
@@ -42,7 +41,9 @@ def _filled(request: GenerationRequest, spec: ModelSpec) -> dict[str, Any]:
     if request.image is not None and request.strength is None and request.mask_image is None:
         filled["strength"] = defaults.strength
     if spec.modality != "image":
-        filled |= {name: getattr(request, name) or getattr(defaults, name) for name in ("num_frames", "fps", "duration_s")}
+        filled |= {
+            name: getattr(request, name) or getattr(defaults, name) for name in ("num_frames", "fps", "duration_s")
+        }
     return filled
 
 
@@ -51,7 +52,9 @@ def _check_size(request: GenerationRequest, spec: ModelSpec) -> None:
     for field, size in (("height", request.height), ("width", request.width)):
         assert size is not None
         if not limits.min_size <= size <= limits.max_size:
-            raise InvalidRequest(field, f"{size} is outside {limits.min_size} to {limits.max_size} of model {spec.name}")
+            raise InvalidRequest(
+                field, f"{size} is outside {limits.min_size} to {limits.max_size} of model {spec.name}"
+            )
         if size % limits.size_multiple:
             raise InvalidRequest(field, f"{size} is not a multiple of {limits.size_multiple}")
     assert request.height and request.width and request.num_inference_steps
@@ -61,7 +64,9 @@ def _check_size(request: GenerationRequest, spec: ModelSpec) -> None:
         raise InvalidRequest("num_outputs", f"{request.num_outputs} is above {limits.max_outputs} of model {spec.name}")
     pixels = request.height * request.width * request.num_outputs * (request.num_frames or 1)
     if pixels > limits.max_pixels:
-        raise InvalidRequest("num_outputs", f"{pixels} pixels in all are above {limits.max_pixels} of model {spec.name}")
+        raise InvalidRequest(
+            "num_outputs", f"{pixels} pixels in all are above {limits.max_pixels} of model {spec.name}"
+        )
 
 
 def _check_inputs(request: GenerationRequest, spec: ModelSpec) -> None:
@@ -73,20 +78,24 @@ def _check_inputs(request: GenerationRequest, spec: ModelSpec) -> None:
             raise InvalidRequest(
                 "strength",
                 f"{request.strength} of {request.num_inference_steps} steps leaves no step to run; "
-                f"use at least {1 / request.num_inference_steps:.3g}",
+                f"use at least {math.ceil(1000 / request.num_inference_steps) / 1000:g}",
             )
     if request.noise_scheduler is not None and request.noise_scheduler not in spec.noise_schedulers:
         known = ", ".join(spec.noise_schedulers) or "only its own"
-        raise InvalidRequest("noise_scheduler", f"{request.noise_scheduler!r} is unknown to model {spec.name}; it has {known}")
+        raise InvalidRequest(
+            "noise_scheduler", f"{request.noise_scheduler!r} is unknown to model {spec.name}; it has {known}"
+        )
     for index, lora in enumerate(request.loras):
         if lora.name not in spec.loras:
             known = ", ".join(spec.loras) or "none"
-            raise InvalidRequest(f"loras.{index}.name", f"{lora.name!r} is unknown to model {spec.name}; it has {known}")
+            raise InvalidRequest(
+                f"loras.{index}.name", f"{lora.name!r} is unknown to model {spec.name}; it has {known}"
+            )
 
 
 def _check_modality(request: GenerationRequest, spec: ModelSpec) -> None:
-    if request.output_format not in _FORMATS[spec.modality]:
-        formats = ", ".join(_FORMATS[spec.modality])
+    if request.output_format not in FORMATS[spec.modality]:
+        formats = ", ".join(FORMATS[spec.modality])
         raise InvalidRequest("output_format", f"{request.output_format} is not for {spec.modality}; use {formats}")
     if spec.modality == "image":
         for field in ("num_frames", "fps", "duration_s"):

@@ -13,7 +13,9 @@ from tasks.errors import ConfigError
 
 
 class Settings(BaseSettings):
-    model_config = SettingsConfigDict(env_prefix="SAFELIGHT_", frozen=True, extra="ignore", hide_input_in_errors=True)
+    model_config = SettingsConfigDict(
+        env_prefix="SAFELIGHT_", env_ignore_empty=True, frozen=True, extra="ignore", hide_input_in_errors=True
+    )
 
     redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix|sentinel)://")] = "redis://127.0.0.1:6379/0"
     #: Before every key of ours. Use a hash tag such as `{safelight}:` on a Redis Cluster.
