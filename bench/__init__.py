@@ -1,1 +1,1 @@
-"""One script a claim; both sides of each ratio run in one process tree, interleaved. `bench/README.md` has the tables."""
+"""One script a claim; both sides of a ratio run interleaved in one process tree. Tables: `bench/README.md`."""

@@ -1,4 +1,4 @@
-"""What the benches stand on: the real servers, a worker of a given batch size, and the bare pipeline to compare with."""
+"""What the benches stand on: real servers, a worker of a given batch size, and the bare pipeline beside it."""
 
 from __future__ import annotations
 

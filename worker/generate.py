@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
@@ -30,6 +31,7 @@ from tasks.job import JobError, JobMetrics, JobStatus, Output
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
 from worker.attempt import Attempt, Attempts, Stop, Stopped
 from worker.gate import Gate
+from worker.previews import preview_data
 from worker.progress import ProgressWriter, progress_of
 from worker.uploads import Uploader
 
@@ -238,11 +240,15 @@ class Generate:
                     attempt.started = True
                 case Progress(stage=stage, step=step, num_steps=num_steps):
                     self._note(attempt, stage, step, num_steps)
-                case Preview():
-                    pass
+                case Preview(step=step, image=image):
+                    self._preview(attempt, step, image)
                 case Completed() | Aborted() | Failed():
                     return event
         raise EngineClosed("the stream ended without an outcome")
+
+    def _preview(self, attempt: Attempt, step: int, image: Image.Image) -> None:
+        with contextlib.suppress(StoreUnavailable):  # the next one will do
+            self._store.preview(*attempt.key, preview_data(step, image))
 
     def _steps(self, attempt: Attempt) -> tuple[int, int]:
         num_steps = attempt.job.request.num_inference_steps or 0

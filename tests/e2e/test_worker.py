@@ -187,3 +187,14 @@ def test_celery_sees_the_delivery_and_its_revoke_aborts_the_job(settings: Settin
         (delivery,) = [delivery for delivery in deliveries if job.id in map(str, delivery["args"])]
         app.control.revoke(delivery["id"], terminate=True)
         assert running.client.wait(job.id, timeout_s=10).status == "aborted"
+
+
+def test_previews_come_as_events_when_asked_for(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="step_ms=10") as running:
+        running.start_worker()
+        job = running.submit(num_inference_steps=12, preview_every=4)
+        events = list(running.client.events(job.id))
+        previews = [event for event in events if event.type == "preview"]
+        assert previews
+        assert previews[-1].data["image"].startswith("data:image/jpeg;base64,")
+        assert events[-1].type == "done"
