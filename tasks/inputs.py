@@ -18,7 +18,6 @@ __all__ = ["InputLoader", "InvalidImage", "LoadedImage"]
 
 MAX_INPUT_BYTES = 20 * 1024 * 1024
 FETCH_TIMEOUT_S = 10.0
-_WAIT_S = 5.0
 _MAX_REDIRECTS = 3
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"User-Agent": "safelight", "Accept": "image/*", "Accept-Encoding": "identity"}
@@ -68,7 +67,7 @@ class InputLoader:
             try:
                 target = self._checked(httpx.URL(url), field)
                 for _ in range(_MAX_REDIRECTS + 1):
-                    request = httpx.Request("GET", target, headers=_HEADERS, extensions=deadline.extensions(_WAIT_S))
+                    request = httpx.Request("GET", target, headers=_HEADERS, extensions=deadline.extensions)
                     with closing(self._transport.handle_request(request)) as reply:
                         if reply.status_code not in _REDIRECTS:
                             body = _body(reply, field)
@@ -77,7 +76,7 @@ class InputLoader:
                             return body
                         target = self._checked(target.join(reply.headers.get("location", "")), field)
             except (httpx.HTTPError, OSError):
-                if deadline.expired:
+                if deadline.remaining_s <= 0:
                     raise InvalidImage(field, f"cannot be fetched in {FETCH_TIMEOUT_S:.0f} s") from None
                 raise
         raise InvalidImage(field, f"cannot be fetched: more than {_MAX_REDIRECTS} redirects")

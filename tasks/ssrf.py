@@ -12,6 +12,7 @@ import re
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
@@ -21,6 +22,8 @@ import httpx
 from tasks.errors import SafelightError
 
 _DNS_TIMEOUT_S = 5.0
+_CONNECT_TIMEOUT_S = 4.0
+_DEFAULT_TIMEOUT_S = 10.0
 _MAX_ADDRESSES = 3
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -62,11 +65,11 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast and not any(ip in network for network in _REFUSED_V4)
 
 
-def checked_addresses(host: str, port: int, allow_private: bool) -> list[str]:
+def checked_addresses(host: str, port: int, allow_private: bool, timeout_s: float = _DNS_TIMEOUT_S) -> list[str]:
     """The addresses of `host`, every one of them public. Raises `ForbiddenAddress`."""
     if not allow_private and _ODD_NUMBER.fullmatch(host) and not _is_address(host):
         raise ForbiddenAddress(f"{host} is an unusual spelling of an IP address")
-    addresses = _resolve(host, port)
+    addresses = _resolve(host, port, timeout_s)
     if not allow_private and (private := [address for address in addresses if not is_public(address)]):
         raise ForbiddenAddress(f"{host} is not on the public internet ({private[0]})")
     return addresses
@@ -80,7 +83,7 @@ def _is_address(host: str) -> bool:
     return True
 
 
-def _resolve(host: str, port: int) -> list[str]:
+def _resolve(host: str, port: int, timeout_s: float) -> list[str]:
     answers: queue.SimpleQueue[list[str] | None] = queue.SimpleQueue()
 
     def ask() -> None:
@@ -93,9 +96,9 @@ def _resolve(host: str, port: int) -> list[str]:
     # getaddrinfo knows no timeout of its own.
     threading.Thread(target=ask, name="resolve", daemon=True).start()
     try:
-        addresses = answers.get(timeout=_DNS_TIMEOUT_S)
+        addresses = answers.get(timeout=timeout_s)
     except queue.Empty:
-        raise ForbiddenAddress(f"the name server gave no answer for {host} in {_DNS_TIMEOUT_S:.0f} s") from None
+        raise ForbiddenAddress(f"the name server gave no answer for {host} in {timeout_s:.0f} s") from None
     if not addresses:
         raise ForbiddenAddress(f"the host {host} is not known")
     return addresses
@@ -119,20 +122,23 @@ class GuardedTransport(httpx.BaseTransport):
         port = url.port or (443 if url.scheme == "https" else 80)
         if url.scheme not in ("http", "https") or not host or url.userinfo:
             raise ForbiddenAddress("only http and https URLs with a host and without a password are fetched")
-        failure: httpx.TransportError | None = None
-        for address in checked_addresses(host, port, self._allow_private)[:_MAX_ADDRESSES]:
+        deadline = request.extensions.get("deadline") or Deadline(_DEFAULT_TIMEOUT_S)
+        failure: httpx.TransportError = httpx.ConnectTimeout("no time left")
+        patience_s = min(_DNS_TIMEOUT_S, deadline.remaining_s)
+        for address in checked_addresses(host, port, self._allow_private, patience_s)[:_MAX_ADDRESSES]:
+            if deadline.remaining_s <= 0:
+                break
             pinned = httpx.Request(
                 request.method,
                 url.copy_with(host=address),
                 headers=request.headers,
                 stream=request.stream,
-                extensions={**request.extensions, "sni_hostname": host},
+                extensions={**request.extensions, "timeout": deadline.waits(), "sni_hostname": host},
             )
             try:
                 return self._inner.handle_request(pinned)
             except (httpx.ConnectError, httpx.ConnectTimeout) as error:
                 failure = error
-        assert failure is not None
         raise failure
 
     def close(self) -> None:
@@ -144,15 +150,25 @@ class Deadline:
 
     def __init__(self, timeout_s: float) -> None:
         self.expired = False
+        self._ends = time.monotonic() + timeout_s
         self._lock = threading.Lock()
         self._sockets: list[socket.socket] = []
         self._timer = threading.Timer(timeout_s, self._expire)
         self._timer.daemon = True
 
-    def extensions(self, timeout_s: float) -> dict[str, Any]:
-        """For `httpx.Request`: bounds single waits by `timeout_s`, and the whole by this deadline."""
-        waits = dict.fromkeys(("connect", "read", "write", "pool"), timeout_s)
-        return {"timeout": waits, "trace": self._trace}
+    @property
+    def remaining_s(self) -> float:
+        return max(0.0, self._ends - time.monotonic())
+
+    @property
+    def extensions(self) -> dict[str, Any]:
+        """For `httpx.Request`, which passes them on to `GuardedTransport`."""
+        return {"deadline": self, "trace": self._trace}
+
+    def waits(self) -> dict[str, float]:
+        """httpx's timeouts: connecting leaves some time for another address, reading may take the rest."""
+        rest_s = self.remaining_s
+        return {"connect": min(_CONNECT_TIMEOUT_S, rest_s), "read": rest_s, "write": rest_s, "pool": rest_s}
 
     def _trace(self, event: str, info: Mapping[str, Any]) -> None:
         if event == "connection.connect_tcp.complete":

@@ -131,11 +131,10 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse(names: Names)
 
 
 def test_a_silent_name_server_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tasks.ssrf._DNS_TIMEOUT_S", 0.1)
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [] if time.sleep(1) is None else None)
     started = time.monotonic()
     with pytest.raises(ForbiddenAddress, match="no answer"):
-        checked_addresses("slow.test", 80, allow_private=False)
+        checked_addresses("slow.test", 80, allow_private=False, timeout_s=0.1)
     assert time.monotonic() - started < 1
 
 
@@ -232,8 +231,28 @@ def test_a_deadline_ends_what_drips(slow: str, listener: Serve) -> None:
     url = f"http://127.0.0.1:{listener(answer)}/"
     started = time.monotonic()
     with Deadline(0.5) as deadline:
-        request = httpx.Request("GET", url, extensions=deadline.extensions(5.0))
+        request = httpx.Request("GET", url, extensions=deadline.extensions)
         with contextlib.suppress(httpx.TransportError):
             GuardedTransport(allow_private=True).handle_request(request).read()
         assert deadline.expired
     assert 0.4 < time.monotonic() - started < 2
+
+
+def test_a_deadline_counts_names_and_every_address(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Addresses that swallow packets: two are tried for as long as there is time, the third is not."""
+    names.answers = [["127.0.0.1", "127.0.0.2", "127.0.0.3"]]
+    tried: list[dict[str, float]] = []
+
+    def swallow(_: object, request: httpx.Request) -> httpx.Response:
+        tried.append(request.extensions["timeout"])
+        time.sleep(0.3)
+        raise httpx.ConnectTimeout("nothing came back")
+
+    monkeypatch.setattr(httpx.HTTPTransport, "handle_request", swallow)
+    transport = GuardedTransport(allow_private=True)
+    with Deadline(0.5) as deadline:
+        request = httpx.Request("GET", "http://hole.test/", extensions=deadline.extensions)
+        with pytest.raises(httpx.ConnectTimeout):
+            transport.handle_request(request)
+    assert len(tried) == 2
+    assert 0.3 < tried[0]["connect"] <= 0.5 and tried[1]["connect"] <= 0.2
