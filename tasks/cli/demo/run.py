@@ -120,7 +120,7 @@ def _save_sheet(
     plan: Sequence[Planned], jobs: Sequence[Job], kept: Sequence[Sequence[Path]], path: Path, seconds: float
 ) -> int:
     prints = [
-        Print(each, planned.prompt, f"{shape_of(job)}, seed {output.seed}")
+        Print(each, planned.prompt, f"{shape_of(job).replace('×', 'x')}, seed {output.seed}")
         for planned, job, paths in zip(plan, jobs, kept, strict=True)
         for each, output in zip(paths, job.outputs, strict=True)
     ]
