@@ -1,0 +1,92 @@
+# The only definition of a check: pre-commit and .ci/run call these targets.
+#
+# PYTHON  the interpreter of the virtual environment (default: a python3 from 3.11 on)
+# TORCH   auto (default) | cpu | cuda | default; which build of torch pip is asked for, see torch_index below
+# ARGS    handed to the program of the target: make test ARGS='-k abort', make demo ARGS=--exit
+
+VENV := .venv
+BIN := $(VENV)/bin
+TORCH ?= auto
+ARGS ?=
+TORCH_CPU_INDEX := https://download.pytorch.org/whl/cpu
+
+# The first that torch has been tested with; a newer python3 only if there is no other.
+supported = $(shell $(1) -c 'import sys; (3, 11) <= sys.version_info[:2] <= (3, $(2)) and print("$(1)")' 2>/dev/null)
+PYTHON ?= $(firstword $(foreach name,python3 python3.11 python3.12 python3.13,$(call supported,$(name),13)) \
+	$(call supported,python3,99) python3)
+
+# On Linux without an NVIDIA driver PyTorch's own index has a build without CUDA, 2.5 GB smaller than PyPI's. Where pip
+# has an index or wheels of its own, those are asked alone: the other may be out of reach.
+define torch_index
+$$(case "$(TORCH)" in \
+	cpu) echo --extra-index-url $(TORCH_CPU_INDEX) ;; \
+	auto) [ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || [ -e /proc/driver/nvidia ] \
+		|| $(BIN)/pip config list | grep -Eq 'find-links|index-url' || echo --extra-index-url $(TORCH_CPU_INDEX) ;; \
+	cuda|default) ;; \
+	*) echo "--unknown-TORCH=$(TORCH)" ;; \
+esac)
+endef
+install = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]' $(torch_index)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check fmt bench bench-quick compose-test clean
+
+help: ## This list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+demo: $(VENV)/.run ## The whole system on this machine, with 24 jobs to look at; ARGS=--exit stops it at the end
+	@$(BIN)/safelight demo $(ARGS)
+
+test: $(VENV)/.ok ## Every test, against servers that the tests start themselves; ARGS goes to pytest
+	$(BIN)/pytest $(ARGS)
+
+check: $(VENV)/.ok ## Lint, format, types, the direction of imports, and the compose files
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	@if docker compose version >/dev/null 2>&1; then \
+		docker compose config -q && docker compose -f docker-compose.yml -f compose.gpu.yml config -q \
+		&& echo "compose files: ok"; \
+	else echo "note: no docker with the compose plugin on this machine; the compose files were not checked"; fi
+
+fmt: $(VENV)/.ok ## Format, and fix what can be fixed
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/.ok ## Every claim of the README, measured; some minutes each
+	$(BIN)/python -m bench.enqueue
+	$(BIN)/python -m bench.overhead
+	$(BIN)/python -m bench.batching
+	$(BIN)/python -m bench.memory
+
+bench-quick: $(VENV)/.ok ## The same with few jobs: shows that it runs, proves nothing
+	$(BIN)/python -m bench.enqueue --singles 50 --many 1000 --rounds 1
+	$(BIN)/python -m bench.overhead --jobs 16 --rounds 1
+	$(BIN)/python -m bench.batching --jobs 16 --rounds 1
+	$(BIN)/python -m bench.memory --jobs 40 --first 20
+
+compose-test: $(VENV)/.ok ## docker-compose.yml for real: builds, starts and drives it; needs root on Linux, but no registry
+	deploy/compose-test/run $(ARGS)
+
+clean: ## Remove data, pictures and caches; .venv stays
+	rm -rf .local outputs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+
+# .run: what the demo needs. .ok: that and the tools of a developer.
+$(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing into $(VENV) (once; a minute or two)"
+	@$(call install,worker$(,)api$(,)local)
+	@touch $@
+
+$(VENV)/.ok: pyproject.toml constraints.txt | $(BIN)/pip
+	@echo "installing into $(VENV) (once; a minute or two)"
+	@$(call install,worker$(,)api$(,)local$(,)dev)
+	@touch $(VENV)/.run $@
+
+$(BIN)/pip:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Python 3.11 or newer is needed; name one: make PYTHON=/path/to/python3.11"; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); echo "on Debian and Ubuntu: apt-get install python3-venv"; exit 1; }
+
+, := ,
