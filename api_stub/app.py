@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import threading
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import Depends, FastAPI
@@ -11,18 +12,17 @@ from fastapi.openapi.utils import get_openapi
 
 from api_stub import jobs, openapi, problems, system, web
 from api_stub.auth import Keys, require_token
-from api_stub.backend import Backend, connect
+from api_stub.backend import connect
 from api_stub.metrics import CountRequests, Metrics
 from tasks.settings import Settings
 
 TITLE = "Safelight"
 VERSION = "1"
 DESCRIPTION = "Generation jobs: submit, watch, abort, fetch. Errors are RFC 9457 problems that name the wrong field."
-Connect = Callable[[Settings], AbstractAsyncContextManager[Backend]]
 
 
-def create_app(settings: Settings, *, connect: Connect = connect) -> FastAPI:
-    """The whole API over these settings; `connect` is the seam by which tests hand in another store."""
+def create_app(settings: Settings) -> FastAPI:
+    """The whole API over these settings. It starts without Redis too: `/readyz` and 503 say so then."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -38,6 +38,7 @@ def create_app(settings: Settings, *, connect: Connect = connect) -> FastAPI:
         redoc_url=None,
         separate_input_output_schemas=False,
     )
+    app.state.closing = threading.Event()
     app.state.keys = Keys(settings.api_keys)
     app.state.metrics = Metrics()
     app.state.page_headers = web.page_headers(settings)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -12,6 +14,8 @@ from tasks.job import Job
 
 HEARTBEAT_S = 15.0
 RECONNECT_MS = 2_000
+#: How often a silent stream, or a long poll, looks whether the process is closing.
+SLICE_S = 1.0
 START = "0"
 _MAX_PART = 2**64 - 1  # of an id of a Redis stream
 
@@ -37,27 +41,35 @@ def frame(event_id: str, kind: str, data: Mapping[str, Any]) -> str:
     return f"{head}event: {kind}\ndata: {body}\n\n"
 
 
-async def stream(backend: Backend, job: Job, after: str, heartbeat_s: float = HEARTBEAT_S) -> AsyncIterator[str]:
+async def stream(
+    backend: Backend, job: Job, after: str, closing: threading.Event, heartbeat_s: float = HEARTBEAT_S
+) -> AsyncIterator[str]:
     """Events after `after`, a comment in each silent `heartbeat_s`, and `done` with the whole job at the end.
 
-    The events of a job that ended long ago are gone; its `done` is then made from the record.
+    The events of a job that ended long ago are gone; its `done` is then made from the record. A process that is
+    closing ends the stream; the reader comes back to another one with the last id it saw.
     """
     yield f"retry: {RECONNECT_MS}\n\n"
     store = backend.client.store
+    spoke = time.monotonic()
     try:
-        while True:
-            events = await store.events(job.id, after=after, block_s=0.0 if job.status.is_terminal else heartbeat_s)
+        while not closing.is_set():
+            events = await store.events(
+                job.id, after=after, block_s=0.0 if job.status.is_terminal else min(SLICE_S, heartbeat_s)
+            )
             for event in events:
                 after = event.id
                 if event.type == "done":
                     yield frame(event.id, "done", (await store.get(job.id)).to_json())
                     return
                 yield frame(event.id, event.type, event.data)
-            if not events:
-                if job.status.is_terminal:
-                    yield frame("", "done", job.to_json())
-                    return
+                spoke = time.monotonic()
+            if not events and job.status.is_terminal:
+                yield frame("", "done", job.to_json())
+                return
+            if time.monotonic() - spoke >= heartbeat_s:
                 yield ": alive\n\n"
+                spoke = time.monotonic()
                 job = await store.get(job.id)
     except UnknownJob:
         return

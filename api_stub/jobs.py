@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from typing import Annotated
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
@@ -90,6 +92,7 @@ async def list_jobs(
 
 @router.get("/{job_id}", response_model=Job, responses=problems(404, 422, 503))
 async def get_job(
+    request: Request,
     job_id: JobId,
     backend: Uses,
     wait: Annotated[
@@ -97,12 +100,19 @@ async def get_job(
     ] = 0.0,
 ) -> Response:
     """The job as it is now, or as soon as it has ended."""
-    if wait > 0:
+    deadline = time.monotonic() + min(wait, MAX_WAIT_S)
+    job = await backend.client.get(job_id)
+    while not job.status.is_terminal and (left_s := deadline - time.monotonic()) > 0 and not _is_closing(request):
         try:
-            return JSONResponse((await backend.client.wait(job_id, timeout_s=min(wait, MAX_WAIT_S))).to_json())
+            job = await backend.client.wait(job_id, timeout_s=min(left_s, sse.SLICE_S))
         except WaitTimeout:
-            pass
-    return JSONResponse((await backend.client.get(job_id)).to_json())
+            job = await backend.client.get(job_id)
+    return JSONResponse(job.to_json())
+
+
+def _is_closing(request: Request) -> bool:
+    closing: threading.Event = request.app.state.closing
+    return closing.is_set()
 
 
 @router.post(
@@ -128,14 +138,17 @@ async def replay(request: Request, job_id: JobId, backend: Uses) -> Response:
 
 
 @router.get("/{job_id}/events", responses=EVENT_STREAM | problems(404, 422, 503))
-async def events(job_id: JobId, backend: Uses, last_event_id: Annotated[str | None, Header()] = None) -> Response:
+async def events(
+    request: Request, job_id: JobId, backend: Uses, last_event_id: Annotated[str | None, Header()] = None
+) -> Response:
     """`status`, `progress`, `preview` and at last `done`, which carries the whole job."""
     after = sse.resume_point(last_event_id)
     job = await backend.client.get(job_id)
     if job.status.is_terminal and after != sse.START and not await backend.client.store.events(job_id, after=after):
         return Response(status_code=204)  # it has seen `done`; 204 tells an EventSource not to come back
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(sse.stream(backend, job, after), media_type="text/event-stream", headers=headers)
+    frames = sse.stream(backend, job, after, request.app.state.closing)
+    return StreamingResponse(frames, media_type="text/event-stream", headers=headers)
 
 
 @router.get("/{job_id}/outputs", response_model=OutputLinks, responses=problems(404, 503))

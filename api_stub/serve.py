@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 import socket
 import sys
+import threading
+from types import FrameType
 
 import uvicorn
 
@@ -15,7 +19,7 @@ from tasks.settings import Settings
 
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 4
-#: Open event streams and long polls end after this; their readers come back to another process.
+#: What is still running this long after the signal is cancelled.
 GRACE_S = 5
 
 
@@ -32,16 +36,31 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
         reason = error.strerror or str(error)
         return _give_up(f"cannot listen on {host}:{port}: {reason}; try another port, or 0 for a free one", EXIT_USAGE)
     print(f"Safelight API and page: {_url(listener)}", flush=True)
+    app = create_app(settings)
     config = uvicorn.Config(
-        create_app(settings),
+        app,
         log_level=settings.log_level,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=GRACE_S,
         server_header=False,
     )
-    with listener:
-        uvicorn.Server(config).run(sockets=[listener])
+    # After its own clean end uvicorn raises the signal again; as an interrupt it is caught here.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    with listener, contextlib.suppress(KeyboardInterrupt):
+        Server(config, app.state.closing).run(sockets=[listener])
     return 0
+
+
+class Server(uvicorn.Server):
+    """Told to end, it has open streams and long polls end too, instead of waiting for them."""
+
+    def __init__(self, config: uvicorn.Config, closing: threading.Event) -> None:
+        super().__init__(config)
+        self._closing = closing
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        self._closing.set()
+        super().handle_exit(sig, frame)
 
 
 async def _probe(settings: Settings) -> None:

@@ -1,0 +1,119 @@
+"""The small parts of the API by themselves: keys, resume points, the page's policy, labels of metrics, our errors."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from pydantic import SecretStr
+
+from api_stub.auth import Keys
+from api_stub.events import frame, resume_point
+from api_stub.metrics import Metrics
+from api_stub.problems import as_problem
+from api_stub.system import public_model
+from api_stub.web import page_headers
+from tasks.errors import (
+    IdempotencyConflict,
+    InvalidRequest,
+    QueueFull,
+    SafelightError,
+    StoreFull,
+    StoreUnavailable,
+    UnknownJob,
+)
+from tasks.models import BUNDLED
+from tasks.settings import Settings
+from tasks.store import QueueStats
+
+
+def test_keys() -> None:
+    keys = Keys(SecretStr("one, zwei-ü ,"))
+    assert keys.needed
+    assert keys.accept("one")
+    assert keys.accept("zwei-ü".encode().decode("latin-1")), "a header arrives decoded as Latin-1"
+    for wrong in ("", "two", "one,", "on", "One", "ü"):
+        assert not keys.accept(wrong)
+    assert not Keys(None).needed
+    assert not Keys(SecretStr(" , ")).needed
+
+
+@pytest.mark.parametrize("given", ["1700000000000-0", "12", "0-1", f"{2**64 - 1}-0"])
+def test_resume_points(given: str) -> None:
+    assert resume_point(given) == given
+
+
+@pytest.mark.parametrize("given", ["$", "+", "-", "1-", "1-2-3", "x", "-1", f"{2**64}-0", "9" * 400, "٣", "1 0"])
+def test_what_no_event_carried_is_refused(given: str) -> None:
+    with pytest.raises(InvalidRequest, match="Last-Event-ID"):
+        resume_point(given)
+
+
+def test_without_a_point_it_begins_at_the_start() -> None:
+    assert resume_point(None) == resume_point("") == "0"
+
+
+def test_a_frame_is_one_line_of_data() -> None:
+    text = frame("7-0", "progress", {"text": "a\nb\u2028"})
+    assert text == 'id: 7-0\nevent: progress\ndata: {"text":"a\\nb\\u2028"}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "public", "expected"),
+    [
+        ("http://s3:8333", "https://media.example.org/base", "https://media.example.org"),
+        ("http://127.0.0.1:8333/", None, "http://127.0.0.1:8333"),
+        ("http://[::1]:8333", None, "http://[::1]:8333"),
+        (None, None, "https://*.amazonaws.com"),
+    ],
+)
+def test_the_page_may_show_pictures_of_the_store_and_run_nothing_else(
+    endpoint: str | None, public: str | None, expected: str
+) -> None:
+    headers = page_headers(Settings(s3_endpoint_url=endpoint, s3_public_endpoint_url=public))
+    policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+    assert policy["img-src"].split() == ["'self'", "data:", "blob:", expected]
+    assert policy["default-src"] == "'none'"
+    assert policy["script-src"] == policy["style-src"] == policy["connect-src"] == "'self'"
+
+
+def test_an_endpoint_cannot_add_to_the_policy() -> None:
+    headers = page_headers(Settings(s3_public_endpoint_url="http://a; script-src *"))
+    assert "script-src *" not in headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "retry_after"),
+    [
+        (InvalidRequest("seed", "no"), 422, None),
+        (InvalidRequest("image", "no", error_type="invalid_image"), 422, None),
+        (UnknownJob("a"), 404, None),
+        (IdempotencyConflict("other body"), 409, None),
+        (QueueFull(10, 4.2), 429, "5"),
+        (StoreUnavailable("away"), 503, "2"),
+        (StoreFull("full"), 503, "30"),
+        (SafelightError("?"), 500, None),
+    ],
+)
+def test_our_errors_as_problems(error: SafelightError, status: int, retry_after: str | None) -> None:
+    problem = as_problem(error)
+    assert problem.problem.status == status
+    assert problem.headers.get("Retry-After") == retry_after
+
+
+def test_figures_of_a_lost_store_vanish() -> None:
+    metrics = Metrics()
+    metrics.set_queues([QueueStats("tiny", 3, 1, 2.5)], num_workers=2)
+    assert 'safelight_jobs{model="tiny",status="queued"} 3.0' in metrics.text().decode()
+    metrics.set_store_down()
+    text = metrics.text().decode()
+    assert "safelight_store_up 0.0" in text
+    assert 'model="tiny"' not in text
+
+
+def test_a_public_model_hides_where_its_weights_are() -> None:
+    spec = BUNDLED.model_copy(update={"loras": {"ink": "/secret/ink.safetensors"}})
+    shown = json.dumps(public_model(spec))
+    assert "secret" not in shown
+    assert "bundled:" not in shown
+    assert public_model(spec)["loras"] == ["ink"]
