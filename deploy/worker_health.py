@@ -1,4 +1,4 @@
-"""Exit 0 if the worker of this container, by its host name, has a live beat. For a health check: it imports no torch."""
+"""Exit 0 if the worker of this container, known by its host name, has a live beat. A health check: imports no torch."""
 
 from __future__ import annotations
 
