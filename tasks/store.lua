@@ -25,6 +25,7 @@ tests. Redis 6.2 commands only. All keys begin with the prefix: on a Cluster it 
   dead            zset    dead letters by time
   expiry          zset    "id" or "id group" of terminal jobs by the time at which their record goes; `trim` clears the indexes
   worker:{name}   string  JSON of its last beat, PX; `workers` zset: names by the time they are given up
+  webhooks        zset    ended jobs that have a webhook_url, by the time at which to tell it; see tasks/webhook_queue.py
   pace            hash    model -> moving average of the seconds that a successful attempt takes
   seq             string  counter of jobs: the order of creation
 ]]
@@ -81,6 +82,8 @@ local function close(job)
   call('DEL', key('abort', job.id))
   call('ZADD', key('expiry'), now + TTL, job.group and (job.id .. ' ' .. job.group) or job.id)
   if job.group then call('ZREM', key('live', job.group), job.id) end
+  local is_json, request = pcall(cjson.decode, call('HGET', job.key, 'request'))
+  if is_json and type(request.webhook_url) == 'string' then call('ZADD', key('webhooks'), now, job.id) end
 end
 
 local function set_hint_due(job, due)

@@ -23,6 +23,8 @@ from tasks.models import ModelSpec, load_models
 from tasks.redis_store import RedisJobStore, connect
 from tasks.settings import Settings
 from tasks.submit_task import register_submit
+from tasks.webhook_queue import WebhookQueue
+from tasks.webhooks import WebhookSender
 from worker.aborts import AbortWatcher
 from worker.attempt import Attempts
 from worker.capacity import engine_config, num_slots, served
@@ -89,6 +91,9 @@ class Node:
             for actor in self._actors(store, hinter, progress, engines):
                 actor.start()
                 stack.callback(actor.stop)
+            webhooks = WebhookSender(WebhookQueue(client, settings.key_prefix), store.get, settings)
+            webhooks.start()
+            stack.callback(webhooks.stop)
             self._beat(store, engines)
             self._consume(store, hinter, generate)
             self._beat(store, engines)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ import pytest
 from tasks import Job
 from tasks.artifacts import ArtifactStore
 from tasks.errors import InvalidRequest
+from tasks.local.process import free_port
 from tasks.settings import Settings
 from tests.e2e.nodes import Fleet, eventually, fleet
 
@@ -198,3 +202,46 @@ def test_previews_come_as_events_when_asked_for(settings: Settings, tmp_path: Pa
         assert previews
         assert previews[-1].data["image"].startswith("data:image/jpeg;base64,")
         assert events[-1].type == "done"
+
+
+class Receiver:
+    """A web server that keeps what is posted to it."""
+
+    def __init__(self) -> None:
+        self.bodies: list[dict[str, object]] = []
+        receiver = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                receiver.bodies.append(json.loads(body) | {"id": self.headers["webhook-id"]})
+                self.send_response(204)
+                self.end_headers()
+
+            def log_message(self, *args: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.server_address[1]}/hook"
+
+
+def test_a_webhook_tells_each_end_once_and_a_dead_one_holds_nobody_up(settings: Settings, tmp_path: Path) -> None:
+    receiver = Receiver()
+    with fleet(settings, tmp_path / "n", fake="step_ms=20", allow_private_urls=True) as running:
+        running.start_worker()
+        done = running.submit(webhook_url=receiver.url)
+        gone = running.submit(webhook_url=receiver.url, num_inference_steps=500)
+        deaf = running.submit(webhook_url=f"http://127.0.0.1:{free_port()}/nobody")
+        running.wait_step(gone, 1)
+        running.client.abort(gone.id)
+        assert running.client.wait(gone.id, timeout_s=5).status == "aborted"
+        assert {job.status for job in ended(running, [done, deaf])} == {"succeeded"}
+        eventually(lambda: len(receiver.bodies) >= 2, 15, "both were told")
+        assert running.client.wait(running.submit().id, timeout_s=20).status == "succeeded"
+        told = {body["type"]: body["data"]["id"] for body in receiver.bodies}  # type: ignore[index]
+        assert told == {"job.succeeded": done.id, "job.aborted": gone.id}
+        assert len(receiver.bodies) == 2
+    receiver.server.shutdown()
