@@ -2,7 +2,7 @@
 
 from typing import Any
 
-TOKENIZERS = ("tokenizer", "tokenizer_2", "tokenizer_3")
+SUFFIXES = ("", "_2", "_3")
 #: tokenizers without a bound of their own say a number beyond any memory
 NO_BOUND = 1_000_000
 
@@ -12,10 +12,16 @@ class PromptReader:
 
     def __init__(self, pipeline: Any, max_sequence_length: int | None) -> None:
         components = pipeline.components
-        tokenizers = [components[name] for name in TOKENIZERS if components.get(name) is not None]
-        bounds = {id(tokenizer): _bound(tokenizer, max_sequence_length) for tokenizer in tokenizers}
-        self._tokenizer = max(tokenizers, key=lambda tokenizer: bounds[id(tokenizer)], default=None)
-        self._bound = bounds[id(self._tokenizer)] if tokenizers else NO_BOUND
+        readers = [
+            (components.get(f"tokenizer{suffix}"), components.get(f"text_encoder{suffix}")) for suffix in SUFFIXES
+        ]
+        bounds = [
+            (_bound(tokenizer, encoder, max_sequence_length), tokenizer)
+            for tokenizer, encoder in readers
+            if tokenizer is not None and encoder is not None
+        ]
+        nothing: tuple[int, Any] = (NO_BOUND, None)
+        self._bound, self._tokenizer = max(bounds, key=lambda bound: bound[0], default=nothing)
 
     def truncated_at(self, prompt: str) -> int | None:
         """The number of tokens read, when there are more; special tokens are not counted."""
@@ -27,8 +33,8 @@ class PromptReader:
         return self._bound - int(self._tokenizer.num_special_tokens_to_add())
 
 
-def _bound(tokenizer: Any, max_sequence_length: int | None) -> int:
-    """CLIP's 77 is fixed; the long readers (T5, Qwen) are cut by the call's `max_sequence_length`."""
-    own = min(int(tokenizer.model_max_length), NO_BOUND)
-    is_long_reader = "CLIP" not in type(tokenizer).__name__
-    return min(own, max_sequence_length) if is_long_reader and max_sequence_length is not None else own
+def _bound(tokenizer: Any, encoder: Any, max_sequence_length: int | None) -> int:
+    """CLIP reads what its tokenizer says, 77 as a rule; T5 and Qwen what the call says, where it says."""
+    is_clip = "CLIP" in type(encoder).__name__
+    bound = tokenizer.model_max_length if is_clip or max_sequence_length is None else max_sequence_length
+    return min(int(bound), NO_BOUND)

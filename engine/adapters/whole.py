@@ -5,6 +5,7 @@ generators are CPU generators whatever the device, so that a seed means the same
 """
 
 import gc
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
@@ -29,6 +30,8 @@ from .task_pipeline import TaskPipeline, pipelines_by_task
 
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 FALLBACK_SIZE = 512
+#: checked by every pipeline over a UNet, whatever its VAE
+UNET_SIZE_MULTIPLE = 8
 
 
 class WholePipeline:
@@ -181,7 +184,8 @@ def _size_multiple(pipeline: Any) -> int:
     patch = 1 if transformer is None else transformer.config.get("patch_size") or 1
     processor = vars(pipeline).get("image_processor")
     packed = factor if processor is None else int(processor.config.vae_scale_factor)
-    return max(packed, factor * (patch if isinstance(patch, int) else 1))
+    needed = max(packed, factor * (patch if isinstance(patch, int) else 1))
+    return needed if pipeline.components.get("unet") is None else math.lcm(needed, UNET_SIZE_MULTIPLE)
 
 
 def _default_size(pipeline: Any) -> tuple[int, int]:
