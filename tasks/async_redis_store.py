@@ -72,7 +72,9 @@ class AsyncRedisJobStore:
 
     async def events(self, job_id: str, *, after: str = "0", block_s: float = 0.0) -> Sequence[Event]:
         deadline = time.monotonic() + block_s
-        found = await self._read(job_id, after, 0.0) or await self._lost_done(job_id, after)
+        found = await self._read(job_id, after, 0.0)
+        if not found and (lost := await self._lost_done(job_id, after)):
+            found = await self._read(job_id, after, 0.0) or lost  # the job may have ended between the two looks
         while not found and (left_s := deadline - time.monotonic()) > 0:
             found = await self._read(job_id, after, min(left_s, BLOCK_SLICE_S))
         return found

@@ -90,15 +90,15 @@ def where(client: redis.Redis | redis.asyncio.Redis) -> str:
 def explain(error: redis.RedisError | OSError, place: str) -> SafelightError | None:
     """What a failed command means for us, in one line; None: a fault of our own, to be raised as it is."""
     text = " ".join(str(error).split())
-    if "OOM command not allowed" in text:
+    if isinstance(error, redis.exceptions.OutOfMemoryError) or "OOM command not allowed" in text:
         return StoreFull(f"Redis at {place} has reached its maxmemory: wait for results to expire, or raise maxmemory")
     if isinstance(error, redis.AuthenticationError) or "NOAUTH" in text or "WRONGPASS" in text:
         return StoreUnavailable(f"Redis at {place} refused the login: check user and password in SAFELIGHT_REDIS_URL")
-    if "READONLY" in text:
+    if isinstance(error, redis.ReadOnlyError) or "READONLY" in text:
         return StoreUnavailable(f"Redis at {place} is a read-only replica: point SAFELIGHT_REDIS_URL at the primary")
     if "NOPERM" in text or isinstance(error, redis.exceptions.NoPermissionError):
         return StoreUnavailable(f"Redis at {place} denies this user a command or key ({text}): extend its ACL")
-    if isinstance(error, redis.BusyLoadingError) or _BUSY.search(text):
+    if isinstance(error, redis.BusyLoadingError | redis.exceptions.MasterDownError) or _BUSY.search(text):
         return StoreUnavailable(f"Redis at {place} cannot serve now ({text}): try again, and look at its log")
     if isinstance(error, redis.ConnectionError | redis.TimeoutError | OSError):
         return StoreUnavailable(

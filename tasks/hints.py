@@ -10,8 +10,6 @@ import threading
 from collections.abc import Sequence
 from typing import Any
 
-from kombu import Connection, Producer
-
 from tasks.broker_queues import GENERATE, broker_priority, queue_for
 from tasks.broker_url import broker_url, transport_options
 from tasks.settings import Settings
@@ -53,6 +51,8 @@ class Hinter:
 
     def _publish(self, hints: Sequence[Hint]) -> None:
         if self._producer is None:
+            from kombu import Connection, Producer  # only those who publish pay for the import
+
             self._connection = Connection(broker_url(self._url), transport_options=self._options())
             self._producer = Producer(self._connection.channel(), auto_declare=False)
         if len(hints) == 1:

@@ -93,7 +93,9 @@ class RedisJobStore:
 
     def events(self, job_id: str, *, after: str = "0", block_s: float = 0.0) -> Sequence[Event]:
         deadline = time.monotonic() + block_s
-        found = self._read(job_id, after, 0.0) or self._lost_done(job_id, after)
+        found = self._read(job_id, after, 0.0)
+        if not found and (lost := self._lost_done(job_id, after)):
+            found = self._read(job_id, after, 0.0) or lost  # the job may have ended between the two looks
         while not found and (left_s := deadline - time.monotonic()) > 0:
             found = self._read(job_id, after, min(left_s, BLOCK_SLICE_S))
         return found

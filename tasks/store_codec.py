@@ -239,15 +239,16 @@ def decode_events(reply: Any) -> list[Event]:
 
 
 #: What `lost_done` needs of a record.
-DONE_FIELDS = ("done", "status", "attempt")
+DONE_FIELDS = ("done", "status", "attempt", "worker")
 
 
 def lost_done(record: Sequence[str | None], after: str) -> list[Event]:
     """The `done` event of a job whose stream has expired, if it comes after `after`; from its `DONE_FIELDS`."""
-    done, status, attempt = record
+    done, status, attempt, worker = record
     if done is None or _event_order(done) <= _event_order(after):
         return []
-    return [Event(done, "done", {"status": status, "attempt": int(attempt or 0)})]
+    data = {"status": status, "attempt": int(attempt or 0)}
+    return [Event(done, "done", data if worker is None else {**data, "worker": worker})]
 
 
 def _event_order(event_id: str) -> tuple[int, int]:
