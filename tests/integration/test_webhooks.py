@@ -108,7 +108,7 @@ def sender(queue: WebhookQueue, jobs: Jobs, plain: Settings) -> WebhookSender:
     return WebhookSender(queue, jobs.get, plain, poll_s=0.02)
 
 
-def eventually(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+def eventually(condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
     deadline = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
@@ -237,12 +237,12 @@ def test_private_addresses_are_refused_unless_allowed(
 def test_a_slow_receiver_is_cut_and_asked_again(
     sender: WebhookSender, queue: WebhookQueue, jobs: Jobs, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "DELIVERY_TIMEOUT_S", 0.3)
-    receiver.delay_s = 2.0
+    monkeypatch.setattr(module, "DELIVERY_TIMEOUT_S", 0.5)
+    receiver.delay_s = 6.0
     queue.enqueue(jobs.add("J1"))
     started = time.monotonic()
     sender.tick()
-    assert time.monotonic() - started < 1.5
+    assert time.monotonic() - started < 4
     eventually(lambda: [each.job_id for each in queue.due(1)] == ["J1"])
 
 

@@ -131,11 +131,11 @@ def test_one_private_address_among_public_ones_is_enough_to_refuse(names: Names)
 
 
 def test_a_silent_name_server_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [] if time.sleep(1) is None else None)
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: [] if time.sleep(4) is None else None)
     started = time.monotonic()
     with pytest.raises(ForbiddenAddress, match="no answer"):
         checked_addresses("slow.test", 80, allow_private=False, timeout_s=0.1)
-    assert time.monotonic() - started < 1
+    assert time.monotonic() - started < 3
 
 
 @pytest.fixture
@@ -226,16 +226,17 @@ def test_a_deadline_ends_what_drips(slow: str, listener: Serve) -> None:
                 while slow != "silence":
                     connection.sendall(b"a")
                     time.sleep(0.05)
-                time.sleep(5)
+                time.sleep(10)
 
     url = f"http://127.0.0.1:{listener(answer)}/"
+    transport = GuardedTransport(allow_private=True)
     started = time.monotonic()
-    with Deadline(0.5) as deadline:
+    with Deadline(1.0) as deadline:
         request = httpx.Request("GET", url, extensions=deadline.extensions)
         with contextlib.suppress(httpx.TransportError):
-            GuardedTransport(allow_private=True).handle_request(request).read()
-        assert deadline.expired
-    assert 0.4 < time.monotonic() - started < 2
+            transport.handle_request(request).read()
+        assert deadline.remaining_s == 0
+    assert time.monotonic() - started < 4
 
 
 def test_a_deadline_counts_names_and_every_address(names: Names, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,14 +246,14 @@ def test_a_deadline_counts_names_and_every_address(names: Names, monkeypatch: py
 
     def swallow(_: object, request: httpx.Request) -> httpx.Response:
         tried.append(request.extensions["timeout"])
-        time.sleep(0.3)
+        time.sleep(0.9)
         raise httpx.ConnectTimeout("nothing came back")
 
     monkeypatch.setattr(httpx.HTTPTransport, "handle_request", swallow)
     transport = GuardedTransport(allow_private=True)
-    with Deadline(0.5) as deadline:
+    with Deadline(1.5) as deadline:
         request = httpx.Request("GET", "http://hole.test/", extensions=deadline.extensions)
         with pytest.raises(httpx.ConnectTimeout):
             transport.handle_request(request)
     assert len(tried) == 2
-    assert 0.3 < tried[0]["connect"] <= 0.5 and tried[1]["connect"] <= 0.2
+    assert tried[1]["connect"] <= 0.6 < tried[0]["connect"] <= 1.5
