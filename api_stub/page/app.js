@@ -137,7 +137,8 @@ function handle(card, { type, data }) {
   else if (type === "preview") card.showPreview(data);
   else if (type === "progress" && isLive(card.job)) {
     if (card.job.status === "queued") card.job = { ...card.job, status: "running" };
-    update({ ...card.job, progress: { ...card.job.progress, ...data } });
+    const known = card.job.progress; // the record knows a time that is left, events need not
+    update({ ...card.job, progress: { ...known, ...data, eta_s: data.eta_s ?? known.eta_s } });
   } else if (type === "status" && isLive(card.job) && data.status) {
     if (!["succeeded", "failed", "aborted"].includes(data.status)) update({ ...card.job, status: data.status });
   }
