@@ -324,3 +324,10 @@ class MemoryJobStore:
         with self._changed:
             dead = [(entry.dead_ms, entry.job_id) for entry in self._records.all() if entry.dead_ms is not None]
             return [job_id for _, job_id in sorted(dead, reverse=True)[:limit]]
+
+    def drop_dead_letters(self, job_ids: Sequence[str]) -> int:
+        with self._changed:
+            dead = [entry for entry in self._records.all() if entry.dead_ms is not None and entry.job_id in job_ids]
+            for entry in dead:
+                entry.dead_ms = None
+            return len(dead)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from importlib.resources import files
@@ -12,7 +13,7 @@ import redis
 from tasks import store_codec as codec
 from tasks.broker_queues import depths, queue_lists
 from tasks.connection import BLOCK_SLICE_S, connect, explain, where
-from tasks.errors import SafelightError
+from tasks.errors import SafelightError, StoreUnavailable
 from tasks.job import Job, JobError, JobStatus, Progress
 from tasks.store import (
     Claimed,
@@ -33,6 +34,7 @@ from tasks.store_codec import Call
 __all__ = ["RedisJobStore", "connect"]
 
 T = TypeVar("T")
+_MAX_LOST_CLAIMS = 10_000
 SCRIPT = files("tasks").joinpath("store.lua").read_text("utf-8")
 
 
@@ -53,6 +55,7 @@ class RedisJobStore:
         self._ttl_ms = int(result_ttl_s * 1000)
         self._max_queued = max_queued
         self._clock = clock
+        self._lost_claims: dict[str, str] = {}
         self._script = client.register_script(SCRIPT)
 
     def _run(self, call: Call[T]) -> T:
@@ -112,7 +115,14 @@ class RedisJobStore:
     # -- the worker's side --------------------------------------------------------------------------------------
 
     def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
-        return self._run(codec.claim(job_id, worker, lease_s))
+        """A claim whose answer was lost, here or within redis-py, is answered alike when it is made again."""
+        token = self._lost_claims.pop(job_id, None) or secrets.token_hex(4)
+        try:
+            return self._run(codec.claim(job_id, worker, lease_s, token))
+        except StoreUnavailable:
+            if len(self._lost_claims) < _MAX_LOST_CLAIMS:
+                self._lost_claims[job_id] = token
+            raise
 
     def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
         return self._run(codec.renew(leases, lease_s)) if leases else {}
@@ -167,3 +177,6 @@ class RedisJobStore:
 
     def dead_letters(self, limit: int = 100) -> Sequence[str]:
         return self._run(codec.dead_letters(limit))
+
+    def drop_dead_letters(self, job_ids: Sequence[str]) -> int:
+        return self._run(codec.drop_dead_letters(job_ids)) if job_ids else 0

@@ -507,4 +507,6 @@ end
 
 function VERBS.dead_letters(limit) return call('ZREVRANGE', key('dead'), 0, limit - 1) end
 
+function VERBS.drop_dead_letters(...) return call('ZREM', key('dead'), ...) end
+
 return VERBS[verb](unpack(ARGV, 5))

@@ -203,3 +203,6 @@ class JobStore(Protocol):
 
     def dead_letters(self, limit: int = 100) -> Sequence[str]:
         """Ids of failed jobs kept for an operator, newest first."""
+
+    def drop_dead_letters(self, job_ids: Sequence[str]) -> int:
+        """Take jobs off that list, seen to; how many were on it. Their records stay until their TTL."""

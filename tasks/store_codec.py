@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import secrets
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -127,13 +126,13 @@ def abort_group(group: str, cursor: str) -> Call[tuple[str, list[str]]]:
     return Call("abort_group", [], [group, CHUNK, cursor or "-inf"], lambda reply: (reply[0], list(reply[1])))
 
 
-def claim(job_id: str, worker: str, lease_s: float) -> Call[Claimed | NotClaimed]:
+def claim(job_id: str, worker: str, lease_s: float, token: str) -> Call[Claimed | NotClaimed]:
     def decode(reply: Any) -> Claimed | NotClaimed:
         if reply[0] != "claimed":
             return NotClaimed(reply[0])
         return Claimed(_job(job_id, reply[3]), attempt=int(reply[1]), solo=bool(reply[2]))
 
-    return Call("claim", [job_id], [job_id, worker, int(lease_s * 1000), secrets.token_hex(4)], decode)
+    return Call("claim", [job_id], [job_id, worker, int(lease_s * 1000), token], decode)
 
 
 def renew(leases: Mapping[str, int], lease_s: float) -> Call[Mapping[str, Lease]]:
@@ -228,6 +227,10 @@ def workers() -> Call[list[Mapping[str, Any]]]:
 
 def dead_letters(limit: int) -> Call[list[str]]:
     return Call("dead_letters", [], [limit], list)
+
+
+def drop_dead_letters(job_ids: Sequence[str]) -> Call[int]:
+    return Call("drop_dead_letters", job_ids, job_ids, int)
 
 
 def decode_events(reply: Any) -> list[Event]:

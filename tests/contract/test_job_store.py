@@ -551,6 +551,10 @@ class TestRead:
             job_ids.append(job_id)
             lab.clock.advance(1)
         assert lab.store.dead_letters(limit=2) == [job_ids[2], job_ids[1]]
+        assert lab.store.drop_dead_letters([job_ids[2], "nobody"]) == 1
+        assert lab.store.drop_dead_letters([]) == 0
+        assert lab.store.dead_letters() == [job_ids[1], job_ids[0]]
+        assert lab.status(job_ids[2]) is JobStatus.FAILED
 
 
 class TestEvents:

@@ -17,7 +17,7 @@ from tasks.local.process import free_port
 from tasks.local.servers import RedisServer, start_redis
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings
-from tasks.store import Claimed, Outcome, Written
+from tasks.store import Claimed, NotClaimed, Outcome, Written
 
 MAX_FINISHED_BYTES = 3 * 1024
 
@@ -113,24 +113,29 @@ def test_two_prefixes_share_nothing(redis_url: str) -> None:
         assert {key[:4] for key in server.scan_iter() if not key.startswith("safelight.")} == {"{a}:", "{b}:"}
 
 
-def test_a_claim_whose_answer_was_lost_is_answered_alike(redis_url: str) -> None:
-    client = connect(Settings(redis_url=redis_url))
-    store = RedisJobStore(client)
+@pytest.mark.parametrize("who_asks_again", ["redis-py", "worker"])
+def test_a_claim_whose_answer_was_lost_is_answered_alike(redis_url: str, who_asks_again: str) -> None:
+    store = RedisJobStore(connect(Settings(redis_url=redis_url)))
     with Client(redis_url=redis_url) as producer:
         job_id = producer.submit(prompt="x").id
-    run, calls = store._script, []
+    run = store._script
 
-    def twice(keys: list[str], args: list[str]) -> object:
-        """redis-py sends a command again when its reply does not come."""
-        calls.append(run(keys, args))
-        return run(keys, args)
+    def losing(keys: list[str], args: list[str]) -> object:
+        answer = run(keys, args)
+        store._script = run
+        if who_asks_again == "worker":
+            raise redis.TimeoutError("Timeout reading from socket")
+        return run(keys, args) or answer
 
-    store._script = twice  # type: ignore[assignment]
+    store._script = losing  # type: ignore[assignment]
+    if who_asks_again == "worker":
+        with pytest.raises(StoreUnavailable):
+            store.claim(job_id, "w", 30)
     claimed = store.claim(job_id, "w", 30)
     assert isinstance(claimed, Claimed)
     assert claimed.attempt == 1
+    assert store.claim(job_id, "w", 30) == NotClaimed("leased")  # as for any second message
     assert store.finish(job_id, 1, whole_outcome(job_id)) is Written.OK
-    assert len(calls) == 2
     assert [event.data["status"] for event in store.events(job_id)] == ["queued", "running", "succeeded", "succeeded"]
 
 
