@@ -138,7 +138,7 @@ def test_from_a_prompt_to_a_print_that_a_reload_keeps(page: Page, backend: Clien
     page.reload()
     expect(image).to_have_js_property("naturalWidth", 96)
     with page.expect_download() as download:
-        card.get_by_role("link", name="Download").click()
+        card.get_by_role("link", name="Save").click()
     assert download.value.suggested_filename == f"safelight-{job_id}-0.png"
 
 
