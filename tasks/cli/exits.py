@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
 from collections.abc import Iterable
 from typing import NoReturn
@@ -29,9 +28,6 @@ def run() -> NoReturn:
     except SafelightError as error:
         _tell(error)
         _leave(code_of(error))
-    except BrokenPipeError:  # `safelight ls | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        _leave(SUCCEEDED)
     except KeyboardInterrupt:
         _leave(INTERRUPTED)
     _leave(SUCCEEDED)

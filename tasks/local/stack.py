@@ -26,7 +26,9 @@ from tasks.redis_store import RedisJobStore, connect
 API_PORT = 8000
 _REDIS_PORT = 6390
 _S3_PORT = 8333
-_READY_S = 120.0
+#: Started before the programs that use them, and stopped after.
+_SERVERS = ("redis", "s3")
+_READY_S = 180.0
 _MAX_PAUSE_S = 30.0
 _STEADY_S = 60.0
 
@@ -62,7 +64,7 @@ class LocalStack:
     def __init__(self, folder: Path | None = None, *, api_port: int | None = None, tell: Tell | None = None) -> None:
         self._is_temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="safelight-")) if folder is None else folder.resolve()
-        self._tell = tell or (lambda name, state, note: None)
+        self._tell: Tell = (lambda name, state, note: None) if tell is None else tell
         self._taken: set[int] = set()
         self._api_port = api_port
         self._lock: IO[str] | None = None
@@ -141,7 +143,7 @@ class LocalStack:
         part.ready = False
         part.started_at = time.monotonic()
         part.process = part.launch()
-        if part.name in ("redis", "s3"):
+        if part.name in _SERVERS:
             self._note_ready(part)
 
     def _note_ready(self, part: Part) -> None:
@@ -218,11 +220,11 @@ class LocalStack:
 
     def _stop_parts(self, grace_s: float) -> None:
         with ThreadPoolExecutor(max_workers=4) as pool:
-            for names in (("worker", "api"), ("redis", "s3")):
+            for are_servers in (False, True):
                 going = {
                     part.name: pool.submit(part.process.stop, grace_s)
                     for part in self._parts
-                    if part.name in names and part.process is not None
+                    if (part.name in _SERVERS) is are_servers and part.process is not None
                 }
                 for name, stopped in going.items():
                     stopped.result()
