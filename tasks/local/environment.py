@@ -45,8 +45,8 @@ def child_environment(exports: Mapping[str, str], *, inherits_settings: bool) ->
     for name in ("NO_PROXY", "no_proxy"):
         env[name] = f"{env[name]},{_LOOPBACK}" if env.get(name) else _LOOPBACK
     env.setdefault("SAFELIGHT_DRAIN_GRACE_S", "5")
-    # OpenMP's threads wait for each other after every layer: one that shares its core with another part of this stack, or
-    # with anything else, holds up all (measured on 2 busy cores: 50 s with 2 threads, 3.5 s with 1).
+    # OpenMP's threads wait for each other after every layer: one that shares its core with another part of this stack,
+    # or with anything else, holds up all (measured on 2 busy cores: 50 s with 2 threads, 3.5 s with 1).
     env.setdefault("OMP_NUM_THREADS", str(min(8, max(1, (os.cpu_count() or 2) // 2))))
     env["PYTHONUNBUFFERED"] = "1"
     return env
