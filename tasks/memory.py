@@ -26,7 +26,7 @@ from tasks.store import (
     Reaped,
     Written,
 )
-from tasks.store_codec import check_outcome, conflict, encode_progress, new_record
+from tasks.store_codec import check_cursor, check_outcome, conflict, encode_progress, new_record
 
 _CRASHES_TO_SOLO = 2
 
@@ -94,6 +94,7 @@ class MemoryJobStore:
     def list(
         self, *, status: JobStatus | None = None, group: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page:
+        check_cursor(cursor)
         with self._changed:
             found = [
                 entry

@@ -136,7 +136,7 @@ class JobStore(Protocol):
     def list(
         self, *, status: JobStatus | None = None, group: str | None = None, limit: int = 50, cursor: str | None = None
     ) -> Page:
-        """Newest first."""
+        """Newest first, at most `limit` (and 2 000) of them. Raises `InvalidRequest` for a cursor that no page gave."""
 
     def abort(self, job_id: str) -> Job:
         """Write the durable wish; a queued job ends at once, a terminal one is left as it is. Raises `UnknownJob`."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from tasks.errors import IdempotencyConflict, QueueFull, SafelightError, UnknownJob
+from tasks.errors import IdempotencyConflict, InvalidRequest, QueueFull, SafelightError, UnknownJob
 from tasks.job import Job, JobError, JobStatus, Progress
 from tasks.job_codec import (
     Snapshot,
@@ -111,7 +111,15 @@ def get(job_id: str) -> Call[Job]:
     return Call("get", [job_id], [job_id], lambda reply: _job(job_id, reply))
 
 
+def check_cursor(cursor: str | None) -> None:
+    """Raises `InvalidRequest` for what no page ever gave."""
+    if cursor is not None and not (cursor.isascii() and cursor.isdigit() and len(cursor) <= 16):
+        raise InvalidRequest("cursor", "is not one that a page gave")
+
+
 def list_jobs(status: JobStatus | None, group: str | None, limit: int, cursor: str | None) -> Call[Page]:
+    check_cursor(cursor)
+
     def decode(reply: Any) -> Page:
         return Page([decode_job(_snapshot(snapshot)) for snapshot in reply[1]], reply[0] or None)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks.errors import IdempotencyConflict, QueueFull, UnknownJob
+from tasks.errors import IdempotencyConflict, InvalidRequest, QueueFull, UnknownJob
 from tasks.job import JobError, JobStatus, Progress
 from tasks.store import Created, Lease, NewJob, NotClaimed, Outcome, Written
 from tasks.submission import new_job
@@ -504,6 +504,11 @@ class TestRead:
                 break
             lab.create()  # a newer one does not shift the pages
         assert seen == job_ids[::-1]
+
+    @pytest.mark.parametrize("cursor", ["", "x", "-1", "1e3", "+inf", "٣", "9" * 40])
+    def test_a_made_up_cursor_is_refused(self, lab: Lab, cursor: str) -> None:
+        with pytest.raises(InvalidRequest, match="cursor"):
+            lab.store.list(cursor=cursor)
 
     def test_list_by_status_and_group(self, lab: Lab) -> None:
         queued = lab.create(group="g")
