@@ -1,6 +1,6 @@
 """What handing a job over costs, beside a bare Celery `apply_async` of the same request to the same Redis.
 
-python -m bench.enqueue [--singles 200] [--many 10000] [--rounds 7]
+python -m bench.enqueue [--singles 200] [--rounds 7] [--many 10000] [--many-rounds 3]
 
 A bare `apply_async` only appends a message; `submit` also checks the request and writes the record that makes the job
 durable, countable and abortable. Both sides take turns within one run, so that a busy machine bends both alike.
@@ -44,7 +44,8 @@ def timed(call: Callable[[], object]) -> float:
 
 def compare(rounds: int, bare: Callable[[], object], ours: Callable[[], object]) -> tuple[list[float], list[float]]:
     """Seconds of each side, round by round; who goes first takes turns."""
-    bare_s, ours_s = [], []
+    bare_s: list[float] = []
+    ours_s: list[float] = []
     for number in range(rounds):
         first_is_bare = number % 2 == 0
         for is_bare in (first_is_bare, not first_is_bare):
@@ -62,18 +63,20 @@ def row(name: str, jobs: int, bare_s: list[float], ours_s: list[float]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--singles", type=int, default=200, help="calls of submit in a round")
-    parser.add_argument("--many", type=int, default=10_000, help="jobs of one submit_many")
     parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--many", type=int, default=10_000, help="jobs of one submit_many")
+    parser.add_argument("--many-rounds", type=int, default=3)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="safelight-bench-") as folder:
         server = start_redis(Path(folder))
         try:
-            measure(server.url, options.singles, options.many, options.rounds)
+            measure(server.url, options)
         finally:
             server.process.stop()
 
 
-def measure(redis_url: str, singles: int, many: int, rounds: int) -> None:
+def measure(redis_url: str, options: argparse.Namespace) -> None:
+    singles, many = options.singles, options.many
     task = bare_task(redis_url)
     with (
         Client(Settings(redis_url=redis_url, max_queued=10_000_000)) as client,
@@ -92,9 +95,9 @@ def measure(redis_url: str, singles: int, many: int, rounds: int) -> None:
         client.submit_many([REQUEST] * 20)
         print("| call | jobs | apply_async, us a job | ours, us a job | ratio (median) | rounds |")
         print("| --- | --- | --- | --- | --- | --- |")
-        print(row("submit", singles, *compare(rounds, lambda: bare(singles), submit)), flush=True)
+        print(row("submit", singles, *compare(options.rounds, lambda: bare(singles), submit)), flush=True)
         server.flushall()
-        batch = compare(rounds, lambda: bare(many), lambda: client.submit_many([REQUEST] * many))
+        batch = compare(options.many_rounds, lambda: bare(many), lambda: client.submit_many([REQUEST] * many))
         print(row("submit_many", many, *batch), flush=True)
 
 

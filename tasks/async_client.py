@@ -17,7 +17,7 @@ from tasks.job import Job
 from tasks.models import Models, load_models
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event
-from tasks.submission import RequestLike, accepted, hints_for, new_job
+from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
 
 
 class AsyncClient:
@@ -43,8 +43,7 @@ class AsyncClient:
         job_id: str | None = None,
         **fields: Any,
     ) -> Job:
-        assert request is None or not fields, "either a request, or its fields"
-        wanted = fields if request is None else request
+        wanted = one_form(request, fields)
         return (await self.create(wanted, idempotency_key=idempotency_key, job_id=job_id)).job
 
     async def create(

@@ -15,7 +15,7 @@ from tasks.models import Models, load_models
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
-from tasks.submission import RequestLike, accepted, hints_for, new_job
+from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
 
 #: One look at a job's events; the record is read again after each.
 READ_S = 10.0
@@ -46,8 +46,8 @@ class Client:
         **fields: Any,
     ) -> Job:
         """Accept a job, given as a request, a mapping or keywords. Raises as `create` does."""
-        assert request is None or not fields, "either a request, or its fields"
-        return self.create(fields if request is None else request, idempotency_key=idempotency_key, job_id=job_id).job
+        wanted = one_form(request, fields)
+        return self.create(wanted, idempotency_key=idempotency_key, job_id=job_id).job
 
     def create(self, request: RequestLike, *, idempotency_key: str | None = None, job_id: str | None = None) -> Created:
         """`submit`, and whether the job is new. Raises `InvalidRequest`, `QueueFull`, `IdempotencyConflict`."""

@@ -19,6 +19,13 @@ RequestLike = GenerationRequest | Mapping[str, Any]
 _MAX_KEY = 255
 
 
+def one_form(request: RequestLike | None, fields: Mapping[str, Any]) -> RequestLike:
+    """The request, or the keywords that stand for one; not both."""
+    if request is not None and fields:
+        raise TypeError(f"give a request or its fields, not both ({', '.join(fields)})")
+    return fields if request is None else request
+
+
 def new_job(
     request: RequestLike, models: Models, *, idempotency_key: str | None = None, job_id: str | None = None
 ) -> NewJob:
