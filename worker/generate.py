@@ -6,7 +6,6 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from PIL import Image
 
@@ -27,45 +26,19 @@ from tasks.artifacts import UploadFailed
 from tasks.errors import InvalidRequest, StoreUnavailable
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader, LoadedImage
-from tasks.job import JobError, JobMetrics, JobStatus, Output
+from tasks.job import JobMetrics, JobStatus, Output
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
 from worker.attempt import Attempt, Attempts, Stop, Stopped
 from worker.gate import Gate
 from worker.previews import preview_data
 from worker.progress import ProgressWriter, progress_of
 from worker.uploads import Uploader
+from worker.verdict import Finish, GiveBack, LetGo, Retry, Verdict, attempt_error, failed, stopped
 
 log = logging.getLogger(__name__)
 
 _STORE_PAUSE_S = 0.5
 _INPUT_PAUSE_S = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Finish:
-    """The attempt ends the job."""
-
-    outcome: Outcome
-
-
-@dataclass(frozen=True, slots=True)
-class Retry:
-    """The attempt failed; another may do better."""
-
-    error: JobError
-
-
-@dataclass(frozen=True, slots=True)
-class GiveBack:
-    """The job is as good as new; another node takes it."""
-
-
-@dataclass(frozen=True, slots=True)
-class LetGo:
-    """The lease is lost: somebody else settles it."""
-
-
-Verdict = Finish | Retry | GiveBack | LetGo
 
 
 class Generate:
@@ -133,33 +106,33 @@ class Generate:
             with self._gate.alone(attempt.check):
                 self._store.isolate(attempt.job.id, attempt.number)
                 return self._render_and_store(attempt)
-        except Stopped as stopped:
-            return _stopped(stopped.reason), ()
+        except Stopped as end:
+            return stopped(end.reason), ()
         except InvalidRequest as error:
-            return _failed(attempt, error.error_type, str(error)), ()
+            return failed(attempt, error.error_type, str(error)), ()
         except UploadFailed as error:
-            return _failed(attempt, "upload_failed", str(error)), ()
+            return failed(attempt, "upload_failed", str(error)), ()
         except (EngineClosed, EngineDead) as error:
             if not self._draining():
                 self._on_broken(f"the engine of model {attempt.job.request.model} is gone: {error}")
             return GiveBack(), ()
         except Exception as error:
             log.exception("job %s: unexpected error", attempt.job.id)
-            return Retry(_error(attempt, "internal", f"{type(error).__name__}: {error}", retryable=True)), ()
+            return Retry(attempt_error(attempt, "internal", f"{type(error).__name__}: {error}", retryable=True)), ()
         finally:
             self._progress.forget(attempt.key)
 
     def _render_and_store(self, attempt: Attempt) -> tuple[Verdict, tuple[Output, ...]]:
         remaining_s = _remaining_s(attempt)
         if remaining_s is not None and remaining_s <= 0:
-            return _failed(attempt, "deadline_exceeded", "its deadline passed while it waited"), ()
+            return failed(attempt, "deadline_exceeded", "its deadline passed while it waited"), ()
         began = time.monotonic()
         try:
             request, warnings = self._engine_request(attempt, remaining_s)
         except InvalidRequest:
             raise
         except ValueError as error:  # the engine's own checks of what it is given
-            return _failed(attempt, "invalid_request", str(error)), ()
+            return failed(attempt, "invalid_request", str(error)), ()
         load_ms = (time.monotonic() - began) * 1000
         end = self._denoise(attempt, request)
         match end:
@@ -167,9 +140,9 @@ class Generate:
                 attempt.check()
                 return GiveBack(), ()  # the engine closed under it
             case Failed(error_type=kind, message=message, retryable=True):
-                return Retry(_error(attempt, kind, message, retryable=True)), ()
+                return Retry(attempt_error(attempt, kind, message, retryable=True)), ()
             case Failed(error_type=kind, message=message):
-                return _failed(attempt, kind, message), ()
+                return failed(attempt, kind, message), ()
         began = time.monotonic()
         self._note(attempt, "uploading", *self._steps(attempt))
         outputs = self._uploader.store(attempt, end.media)
@@ -265,7 +238,7 @@ class Generate:
             if attempt.reason is Stop.LOST:
                 verdict = LetGo()
             elif attempt.reason is Stop.ABORT:
-                verdict = _stopped(Stop.ABORT)
+                verdict = stopped(Stop.ABORT)
             try:
                 word, keeps_outputs = self._write(attempt, verdict)
             except StoreUnavailable:
@@ -301,26 +274,6 @@ class Generate:
         request = attempt.job.request
         assert request.model is not None
         self._hinter.publish([Hint(attempt.job.id, request.model, request.priority)])
-
-
-def _stopped(reason: Stop) -> Verdict:
-    match reason:
-        case Stop.LOST:
-            return LetGo()
-        case Stop.ABORT:
-            return Finish(Outcome(JobStatus.ABORTED))
-        case Stop.DRAIN:
-            return GiveBack()
-
-
-def _error(attempt: Attempt, kind: str, message: str, *, retryable: bool) -> JobError:
-    return JobError.model_validate(
-        {"type": kind, "message": message[:2000], "retryable": retryable, "attempt": attempt.number}
-    )
-
-
-def _failed(attempt: Attempt, kind: str, message: str) -> Finish:
-    return Finish(Outcome(JobStatus.FAILED, error=_error(attempt, kind, message, retryable=False)))
 
 
 def _remaining_s(attempt: Attempt) -> float | None:

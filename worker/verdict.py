@@ -1,0 +1,56 @@
+"""What is to become of a job after an attempt, as data. Pure; `worker.generate` writes it down."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tasks.job import JobError, JobStatus
+from tasks.store import Outcome
+from worker.attempt import Attempt, Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Finish:
+    """The attempt ends the job."""
+
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """The attempt failed; another may do better."""
+
+    error: JobError
+
+
+@dataclass(frozen=True, slots=True)
+class GiveBack:
+    """The job is as good as new; another node takes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class LetGo:
+    """The lease is lost: somebody else settles it."""
+
+
+Verdict = Finish | Retry | GiveBack | LetGo
+
+
+def stopped(reason: Stop) -> Verdict:
+    match reason:
+        case Stop.LOST:
+            return LetGo()
+        case Stop.ABORT:
+            return Finish(Outcome(JobStatus.ABORTED))
+        case Stop.DRAIN:
+            return GiveBack()
+
+
+def attempt_error(attempt: Attempt, kind: str, message: str, *, retryable: bool) -> JobError:
+    return JobError.model_validate(
+        {"type": kind, "message": message[:2000], "retryable": retryable, "attempt": attempt.number}
+    )
+
+
+def failed(attempt: Attempt, kind: str, message: str) -> Finish:
+    return Finish(Outcome(JobStatus.FAILED, error=attempt_error(attempt, kind, message, retryable=False)))
