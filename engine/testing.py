@@ -47,7 +47,7 @@ class FakeClock:
 class StepGate:
     """A FakeAdapter's `sleep` that holds the device thread in front of each step until `let` through."""
 
-    def __init__(self, timeout_s: float = 10.0) -> None:
+    def __init__(self, timeout_s: float = 30.0) -> None:
         self._timeout_s = timeout_s
         self._arrived = threading.Semaphore(0)
         self._permits = threading.Semaphore(0)

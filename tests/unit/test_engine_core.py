@@ -19,6 +19,7 @@ from engine import (
     EngineConfig,
     Event,
     Failed,
+    OutputStream,
     Preview,
     Progress,
     QueueFull,
@@ -28,7 +29,7 @@ from engine import (
 from engine.testing import FakeAdapter, FakeSpec, StepGate
 
 REQUEST_FIELDS = {"prompt", "priority", "solo", "deadline_s"}
-SOON_S = 5.0
+SOON_S = 20.0
 
 
 def request(request_id: str, **changes: Any) -> DiffusionRequest:
@@ -50,6 +51,14 @@ def completed(event: Event) -> Completed:
 def solo_pixels(wanted: DiffusionRequest) -> list[np.ndarray]:
     with DiffusionEngine.make_engine(config()) as engine:
         return [media.pixels for media in completed(engine.submit(wanted).result(SOON_S)).media]
+
+
+def submit_together(engine: DiffusionEngine, *requests: DiffusionRequest) -> list[OutputStream]:
+    """Under a pause, so that the scheduler sees them all at once however slow this machine is."""
+    engine.pause()
+    streams = [engine.submit(one) for one in requests]
+    engine.resume()
+    return streams
 
 
 @pytest.fixture
@@ -98,7 +107,7 @@ class TestLife:
 
     def test_batched_rows_equal_solo_rows(self, engine: DiffusionEngine) -> None:
         wanted = [request(f"r{i}", seed=i) for i in range(5)]
-        streams = [engine.submit(one) for one in wanted]
+        streams = submit_together(engine, *wanted)
         batched = [completed(stream.result(SOON_S)) for stream in streams]
         assert all(done.metrics.batch_rows_mean == 5.0 for done in batched)
         for one, done in zip(wanted, batched, strict=True):
@@ -124,7 +133,7 @@ class TestLife:
 
     def test_device_seconds_are_shared_by_rows(self) -> None:
         with DiffusionEngine.make_engine(config(model="fake:step_ms=10")) as engine:
-            one, three = engine.submit(request("a")), engine.submit(request("b", num_outputs=3))
+            one, three = submit_together(engine, request("a"), request("b", num_outputs=3))
             shares = [completed(s.result(SOON_S)).metrics.device_seconds for s in (one, three)]
             assert shares[1] == pytest.approx(3 * shares[0])
             assert sum(shares) >= 0.04
@@ -141,7 +150,7 @@ class TestLife:
         assert done.warnings == ("prompt truncated at token 75",)
 
     def test_stats(self, engine: DiffusionEngine) -> None:
-        for stream in [engine.submit(request(f"r{i}")) for i in range(4)]:
+        for stream in submit_together(engine, *(request(f"r{i}") for i in range(4))):
             stream.result(SOON_S)
         stats = engine.stats()
         assert (stats.batches, stats.rows_done, stats.mean_batch_rows, stats.waiting_rows) == (1, 4, 4.0, 0)
@@ -191,7 +200,7 @@ class TestSubmit:
             gated.gate.wait()
             start = time.monotonic()
             gated.engine.submit(request("b"))
-            assert time.monotonic() - start < 0.5
+            assert time.monotonic() - start < 2
 
     def test_fifty_threads_at_once(self, engine: DiffusionEngine) -> None:
         results: list[Event] = []
@@ -222,17 +231,18 @@ class TestAbort:
             completed(running.result(SOON_S))
 
     def test_a_waiting_request_ends_at_once_on_an_idle_device(self) -> None:
-        with DiffusionEngine.make_engine(config(admission_wait_ms=10_000)) as engine:
-            stream = engine.submit(request("a", num_outputs=1))
+        with DiffusionEngine.make_engine(config()) as engine:
+            engine.pause()
+            stream = engine.submit(request("a"))
             start = time.monotonic()
             engine.abort("a")
             assert stream.result(SOON_S) == Aborted("a", None)
-            assert time.monotonic() - start < 0.05 * 10
+            assert time.monotonic() - start < 1
 
     def test_a_running_row_leaves_at_the_next_step_and_its_mates_do_not_notice(self) -> None:
         wanted = [request(f"r{i}", seed=i, num_inference_steps=6) for i in range(4)]
-        with Gated(max_batch_rows=4, admission_wait_ms=10_000) as gated:
-            streams = [gated.engine.submit(one) for one in wanted]
+        with Gated(max_batch_rows=4) as gated:
+            streams = submit_together(gated.engine, *wanted)
             gated.gate.wait()
             gated.gate.let(2)
             gated.gate.wait()
@@ -304,6 +314,31 @@ class TestAbort:
             gated.gate.open()
             completed(new.result(SOON_S))
 
+    def test_an_id_used_again_during_the_batch_gets_no_old_row(self) -> None:
+        old, mate, new = request("a", seed=1), request("b", seed=2), request("a", seed=3)
+        with Gated() as gated:
+            first, second = submit_together(gated.engine, old, mate)
+            gated.gate.wait()
+            gated.engine.abort("a")
+            gated.gate.let(1)
+            assert isinstance(first.result(SOON_S), Aborted)
+            again = gated.engine.submit(new)
+            gated.gate.open()
+            completed(second.result(SOON_S))
+            media = completed(again.result(SOON_S)).media[0]
+            assert media.seed == 3
+            assert np.array_equal(media.pixels, solo_pixels(new)[0])
+
+    def test_nothing_of_an_aborted_request_waits_on(self, engine: DiffusionEngine) -> None:
+        engine.pause()
+        streams = [engine.submit(request(name, num_outputs=3)) for name in "ab"]
+        engine.abort("a")
+        assert isinstance(streams[0].result(SOON_S), Aborted)
+        engine.collective_rpc("echo")
+        assert engine.stats().waiting_rows == 3
+        engine.resume()
+        completed(streams[1].result(SOON_S))
+
     def test_a_split_request_aborts_as_a_whole(self) -> None:
         with Gated(max_batch_rows=2) as gated:
             stream = gated.engine.submit(request("a", num_outputs=6))
@@ -328,13 +363,13 @@ class TestDeadline:
             assert (event.error_type, event.retryable) == ("deadline_exceeded", False)
 
     def test_passed_on_an_idle_device(self) -> None:
-        with DiffusionEngine.make_engine(config(admission_wait_ms=10_000)) as engine:
+        with DiffusionEngine.make_engine(config()) as engine:
             engine.pause()
             start = time.monotonic()
             event = engine.submit(request("a", deadline_s=0.05)).result(SOON_S)
             assert isinstance(event, Failed)
             assert event.error_type == "deadline_exceeded"
-            assert 0.04 < time.monotonic() - start < 1
+            assert 0.04 < time.monotonic() - start < 3
 
     def test_passed_in_mid_run_frees_the_device(self) -> None:
         with Gated() as gated:
@@ -361,7 +396,7 @@ class TestAsync:
         start = time.monotonic()
         for name in "ab":
             completed(asyncio.run(run(name)))
-        assert time.monotonic() - start < 2
+        assert time.monotonic() - start < 4
 
     def test_the_loop_keeps_turning(self, engine: DiffusionEngine) -> None:
         async def run() -> int:
@@ -466,7 +501,7 @@ class TestClose:
             start = time.monotonic()
             with pytest.raises(EngineClosed):
                 call()
-            assert time.monotonic() - start < 0.5
+            assert time.monotonic() - start < 2
         assert engine.stats().state == "closed"
 
     def test_every_stream_ends_and_the_thread_is_gone(self) -> None:

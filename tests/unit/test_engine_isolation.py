@@ -20,7 +20,7 @@ from engine import (
 )
 from engine.testing import FakeAdapter, FakeSpec
 
-SOON_S = 5.0
+SOON_S = 20.0
 
 
 def request(request_id: str, prompt: str = "good", *, solo: bool = False, **changes: Any) -> DiffusionRequest:
