@@ -111,7 +111,10 @@ class Generate:
         except InvalidRequest as error:
             return failed(attempt, error.error_type, str(error)), ()
         except UploadFailed as error:
-            return failed(attempt, "upload_failed", str(error)), ()
+            return failed(attempt, "upload_failed", str(error), retryable=error.retryable), ()
+        except StoreUnavailable as error:
+            log.warning("job %s is given back: %s", attempt.job.id, error)
+            return GiveBack(), ()
         except (EngineClosed, EngineDead) as error:
             if not self._draining():
                 self._on_broken(f"the engine of model {attempt.job.request.model} is gone: {error}")

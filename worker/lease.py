@@ -1,4 +1,8 @@
-"""The lease keeper: renews every live attempt in one call a beat, and stops those that it can no longer vouch for."""
+"""The lease keeper: renews every live attempt in one call a beat, and stops those that the store no longer grants.
+
+While the store is out of reach attempts go on: nobody else can claim their jobs either, and whatever they write
+later is refused if their lease was lost (docs/decisions/0004-work-goes-on-in-an-outage.md).
+"""
 
 from __future__ import annotations
 
@@ -6,11 +10,11 @@ import time
 from collections.abc import Callable
 
 from tasks.store import JobStore, Lease
-from worker.attempt import Attempt, Attempts, Stop
+from worker.attempt import Attempts, Stop
 
 
 class LeaseKeeper:
-    """Beats a few times a lease. If the store stays silent for a whole lease the attempt fences itself off."""
+    """Beats four times a lease."""
 
     def __init__(
         self, store: JobStore, attempts: Attempts, lease_s: float, clock: Callable[[], float] = time.monotonic
@@ -19,8 +23,6 @@ class LeaseKeeper:
         self._attempts = attempts
         self._lease_s = lease_s
         self._clock = clock
-        #: Until when each attempt's lease is known to hold, by this process's monotonic clock.
-        self._held_until: dict[tuple[str, int], float] = {}
         self._first_success: float | None = None
 
     @property
@@ -38,20 +40,12 @@ class LeaseKeeper:
             answers = self._store.renew({attempt.job.id: attempt.number for attempt in live}, self._lease_s)
         except BaseException:
             self._first_success = None
-            self._fence_overdue(live)
             raise
         if self._first_success is None:
             self._first_success = beat_at
-        self._held_until = {a.key: beat_at + self._lease_s for a in live if answers.get(a.job.id) != Lease.LOST}
         for attempt in live:
             match answers.get(attempt.job.id):
                 case Lease.LOST:
                     attempt.stop(Stop.LOST)
                 case Lease.ABORT:
                     attempt.stop(Stop.ABORT)
-
-    def _fence_overdue(self, live: tuple[Attempt, ...]) -> None:
-        now = self._clock()
-        for attempt in live:
-            if now > self._held_until.get(attempt.key, attempt.claimed_at + self._lease_s):
-                attempt.stop(Stop.LOST)

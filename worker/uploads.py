@@ -42,7 +42,14 @@ class Uploader:
         with self._slots:
             encoded = [self._encode(attempt, item, output_format) for item in media]
         give_up_at = time.monotonic() + self._patience_s
-        return tuple(self._put(attempt, k, item, output_format, give_up_at) for k, item in enumerate(encoded))
+        stored: list[Output] = []
+        try:
+            for k, item in enumerate(encoded):
+                stored.append(self._put(attempt, k, item, output_format, give_up_at))
+        except Exception:
+            self.discard(tuple(stored))
+            raise
+        return tuple(stored)
 
     def _encode(self, attempt: Attempt, media: Media, output_format: str) -> Encoded:
         body = encode(media, output_format, parameters(attempt, media.seed))

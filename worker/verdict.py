@@ -52,5 +52,6 @@ def attempt_error(attempt: Attempt, kind: str, message: str, *, retryable: bool)
     )
 
 
-def failed(attempt: Attempt, kind: str, message: str) -> Finish:
-    return Finish(Outcome(JobStatus.FAILED, error=attempt_error(attempt, kind, message, retryable=False)))
+def failed(attempt: Attempt, kind: str, message: str, *, retryable: bool = False) -> Finish:
+    """`retryable` is for the producer: whether the same request may succeed if it is sent again."""
+    return Finish(Outcome(JobStatus.FAILED, error=attempt_error(attempt, kind, message, retryable=retryable)))

@@ -1,4 +1,4 @@
-"""The lease keeper: passes aborts on, stops what is lost, and fences itself off when the store stays silent."""
+"""The lease keeper: passes aborts on, stops what is lost, and lets work go on while the store is away."""
 
 from __future__ import annotations
 
@@ -35,18 +35,17 @@ def test_answers_reach_the_right_attempt() -> None:
     assert (held.reason, lost.reason, wanted.reason) == (None, Stop.LOST, Stop.ABORT)
 
 
-def test_silence_of_a_whole_lease_fences_and_no_less() -> None:
-    store, attempts, attempt, now = Answers(), Attempts(), an_attempt(), [0.0]
-    attempt.claimed_at = 0.0
-    keeper = LeaseKeeper(store, attempts, 10, clock=lambda: now[0])  # type: ignore[arg-type]
-    with attempts.holding(attempt):
-        keeper.tick()
+def test_silence_of_the_store_stops_nobody_and_its_first_answer_decides() -> None:
+    store, attempts, kept, lost = Answers(), Attempts(), an_attempt("kept"), an_attempt("lost")
+    keeper = LeaseKeeper(store, attempts, 10)  # type: ignore[arg-type]
+    with attempts.holding(kept), attempts.holding(lost):
         store.away = True
-        for moment, reason in ((9.9, None), (10.1, Stop.LOST)):
-            now[0] = moment
-            with pytest.raises(StoreUnavailable):
-                keeper.tick()
-            assert attempt.reason is reason
+        with pytest.raises(StoreUnavailable):
+            keeper.tick()
+        assert (kept.reason, lost.reason) == (None, None)
+        store.away, store.answers = False, {"lost": Lease.LOST}
+        keeper.tick()
+        assert (kept.reason, lost.reason) == (None, Stop.LOST)
 
 
 def test_others_are_judged_only_after_a_lease_of_own_beats() -> None:
