@@ -53,6 +53,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("duration_s", {"duration_s": 0}),
     ("noise_scheduler", {"noise_scheduler": ""}),
     ("loras", {"loras": [{"name": "a"}] * 17}),
+    ("loras", {"loras": [0] * 100_000}),
     ("loras.0.name", {"loras": [{"name": "../a"}]}),
     ("loras.1.scale", {"loras": [{"name": "a"}, {"name": "b", "scale": 5}]}),
     ("loras.0.weight", {"loras": [{"name": "a", "weight": 1}]}),
