@@ -15,7 +15,7 @@ from tasks.errors import ConfigError
 NUM_JOBS = 24
 #: Width and height; the first is what the bundled model was trained for.
 SIZES = ((96, 96), (128, 96), (96, 128))
-STEPS = (20, 30)
+STEPS = (20, 12)
 LONG_STEPS = 100
 NUM_MANY = 4
 
