@@ -63,8 +63,10 @@ class ModelSpec(_Spec):
     pipeline_class: str | None = None
     #: Pickled weights run code when they load; only for a source you trust.
     allow_pickle: bool = False
-    #: Accepts `image` (image to image) and `mask_image` (inpainting).
+    #: Accepts `image` (image to image).
     image_input: bool = True
+    #: Accepts `mask_image` (inpainting).
+    mask_input: bool = True
     #: Names that a request's `noise_scheduler` may take; empty: the pipeline's own only.
     noise_schedulers: tuple[str, ...] = ()
     loras: dict[str, str] = Field(default_factory=dict)
@@ -96,6 +98,7 @@ BUNDLED = ModelSpec(
     dtype="float32",
     device="cpu",
     max_batch_rows=8,
+    mask_input=False,
     noise_schedulers=("ddim", "euler", "dpmpp_2m", "unipc"),
     defaults=ModelDefaults(height=96, width=96, num_inference_steps=20, guidance_scale=4.0),
     limits=ModelLimits(size_multiple=8, min_size=64, max_size=160, max_steps=100, max_pixels=160 * 160 * 16),

@@ -72,6 +72,8 @@ def _check_size(request: GenerationRequest, spec: ModelSpec) -> None:
 def _check_inputs(request: GenerationRequest, spec: ModelSpec) -> None:
     if request.image is not None and not spec.image_input:
         raise InvalidRequest("image", f"model {spec.name} takes no image")
+    if request.mask_image is not None and not spec.mask_input:
+        raise InvalidRequest("mask_image", f"model {spec.name} cannot inpaint")
     if request.strength is not None:
         assert request.num_inference_steps
         if int(request.strength * request.num_inference_steps) < 1:

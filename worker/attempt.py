@@ -43,6 +43,7 @@ class Attempt:
         self.claimed_at = time.monotonic()
         #: Set once the engine has put it into a batch; a drain lets it finish.
         self.started = False
+        self.num_previews = 0
         self._reason: Stop | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()

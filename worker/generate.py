@@ -33,7 +33,7 @@ from worker.gate import Gate
 from worker.previews import preview_data
 from worker.progress import ProgressWriter, progress_of
 from worker.uploads import Uploader
-from worker.verdict import Finish, GiveBack, LetGo, Retry, Verdict, attempt_error, failed, stopped
+from worker.verdict import Abandon, Finish, GiveBack, LetGo, Retry, Verdict, attempt_error, failed, stopped
 
 log = logging.getLogger(__name__)
 
@@ -116,9 +116,7 @@ class Generate:
             log.warning("job %s is given back: %s", attempt.job.id, error)
             return GiveBack(), ()
         except (EngineClosed, EngineDead) as error:
-            if not self._draining():
-                self._on_broken(f"the engine of model {attempt.job.request.model} is gone: {error}")
-            return GiveBack(), ()
+            return self._engine_gone(attempt, str(error)), ()
         except Exception as error:
             log.exception("job %s: unexpected error", attempt.job.id)
             return Retry(attempt_error(attempt, "internal", f"{type(error).__name__}: {error}", retryable=True)), ()
@@ -142,16 +140,24 @@ class Generate:
             case Aborted():
                 attempt.check()
                 return GiveBack(), ()  # the engine closed under it
-            case Failed(error_type=kind, message=message, retryable=True):
-                return Retry(attempt_error(attempt, kind, message, retryable=True)), ()
+            case Failed(message=message, retryable=True):
+                return self._engine_gone(attempt, message), ()
             case Failed(error_type=kind, message=message):
                 return failed(attempt, kind, message), ()
         began = time.monotonic()
         self._note(attempt, "uploading", *self._steps(attempt))
         outputs = self._uploader.store(attempt, end.media)
         metrics = _metrics(attempt, end, load_ms, (time.monotonic() - began) * 1000)
-        outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=(*warnings, *end.warnings), metrics=metrics)
+        warnings = (*warnings, *end.warnings, *_unmet(attempt))
+        outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=warnings, metrics=metrics)
         return Finish(outcome), outputs
+
+    def _engine_gone(self, attempt: Attempt, why: str) -> Verdict:
+        """The engine ended under the job. If its batch was running then, it may be what broke the device."""
+        if self._draining() and not attempt.started:
+            return GiveBack()
+        self._on_broken(f"the engine of model {attempt.job.request.model} is gone: {why}")
+        return Abandon() if attempt.started else GiveBack()
 
     def _engine_request(self, attempt: Attempt, deadline_s: float | None) -> tuple[DiffusionRequest, tuple[str, ...]]:
         wish = attempt.job.request
@@ -223,6 +229,7 @@ class Generate:
         raise EngineClosed("the stream ended without an outcome")
 
     def _preview(self, attempt: Attempt, step: int, image: Image.Image) -> None:
+        attempt.num_previews += 1
         with contextlib.suppress(StoreUnavailable):  # the next one will do
             self._store.preview(*attempt.key, preview_data(step, image))
 
@@ -272,11 +279,21 @@ class Generate:
                 return "given back" if written is Written.OK else written.value, False
             case LetGo():
                 return "lease lost", False
+            case Abandon():
+                return "abandoned: its device broke", False
 
     def _hint(self, attempt: Attempt) -> None:
         request = attempt.job.request
         assert request.model is not None
         self._hinter.publish([Hint(attempt.job.id, request.model, request.priority)])
+
+
+def _unmet(attempt: Attempt) -> tuple[str, ...]:
+    """Wishes that the model could not grant and that are no reason to fail."""
+    every = attempt.job.request.preview_every
+    if every and not attempt.num_previews and every < (attempt.job.request.num_inference_steps or 0):
+        return ("no previews: this model makes none in request mode",)
+    return ()
 
 
 def _remaining_s(attempt: Attempt) -> float | None:

@@ -33,7 +33,12 @@ class LetGo:
     """The lease is lost: somebody else settles it."""
 
 
-Verdict = Finish | Retry | GiveBack | LetGo
+@dataclass(frozen=True, slots=True)
+class Abandon:
+    """The device broke under it, maybe by its doing: its lease runs out, which the store counts as a crash."""
+
+
+Verdict = Finish | Retry | GiveBack | LetGo | Abandon
 
 
 def stopped(reason: Stop) -> Verdict:

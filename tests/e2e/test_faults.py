@@ -6,6 +6,7 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 import redis
 
 from tasks.local.servers import start_redis, start_s3
@@ -58,16 +59,19 @@ def test_a_long_job_with_a_live_lease_runs_once(settings: Settings, tmp_path: Pa
         assert (done.status, done.attempt, done.errors) == ("succeeded", 1, ())
 
 
-def test_poison_ends_alone_and_innocents_succeed(settings: Settings, tmp_path: Path) -> None:
-    """A job that kills its process: supervised restarts, quarantine, dead letter; nobody else is blamed."""
-    with fleet(settings, tmp_path / "n", fake="step_ms=10,kill_prompt=poison,fail_step=3") as running:
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("harm", ["kill_prompt", "lost_prompt"])
+def test_poison_ends_alone_and_innocents_succeed(settings: Settings, tmp_path: Path, harm: str) -> None:
+    """A job that kills its process or its device: restarts, quarantine, dead letter; nobody else is blamed."""
+    with fleet(settings, tmp_path / "n", fake=f"step_ms=10,{harm}=poison,fail_step=3") as running:
         worker = running.start_worker()
         poison = running.submit("poison", num_inference_steps=20)
         good = [running.submit(f"good {n}", num_inference_steps=20) for n in range(6)]
-        restarts, deadline = 0, time.monotonic() + 100
+        restarts, deadline = 0, time.monotonic() + 200
         while not running.client.get(poison.id).status.is_terminal:
             assert time.monotonic() < deadline
             if worker.returncode is not None:
+                assert worker.returncode == (1 if harm == "lost_prompt" else -signal.SIGKILL)
                 restarts += 1
                 worker = running.start_worker()
             time.sleep(0.05)

@@ -74,6 +74,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("num_frames", {"num_frames": 34, "model": "film", "height": 64, "width": 64}),
     ("duration_s", {"duration_s": 5, "model": "film"}),
     ("image", {"image": "s3://b/k", "model": "film"}),
+    ("mask_image", {"image": "s3://b/k", "mask_image": "s3://b/m"}),
 ]
 
 
