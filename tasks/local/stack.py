@@ -107,6 +107,8 @@ class LocalStack:
         self._lock = lock
         for log in logs.iterdir():
             log.unlink()
+        shutil.rmtree(self.folder / "tmp", ignore_errors=True)
+        (self.folder / "tmp").mkdir()
 
     def _start_servers(self) -> None:
         prefer = (0, 0) if self._is_temporary else (_REDIS_PORT, _S3_PORT)
@@ -154,6 +156,7 @@ class LocalStack:
         # -P: a folder of the user's named `worker` or `tasks` must not be imported instead of ours.
         command = [sys.executable, "-P", "-m", *module]
         env = child_environment(self.exports, inherits_settings=not self._is_temporary)
+        env["TMPDIR"] = str(self.folder / "tmp")  # torch leaves a folder of its own there
         return ChildProcess(name, command, log=self.folder / "logs" / f"{name}.log", env=env)
 
     def _api_is_ready(self) -> bool:
