@@ -32,11 +32,11 @@ def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
 
 
 @pytest.fixture
-def redis_url(redis_server: RedisServer) -> Iterator[str]:
+def redis_url(redis_server: RedisServer) -> str:
     """An empty Redis: the shared server, flushed before the test."""
     with redis.Redis(port=redis_server.port) as client:
         client.flushall()
-    yield redis_server.url
+    return redis_server.url
 
 
 @pytest.fixture
