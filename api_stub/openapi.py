@@ -50,6 +50,7 @@ class PublicModel(BaseModel):
     mode: str
     max_batch_rows: int
     image_input: bool
+    mask_input: bool
     noise_schedulers: list[str]
     loras: list[str]
     defaults: ModelDefaults

@@ -24,7 +24,17 @@ Uses = Annotated[Backend, Depends(backend_of)]
 
 def public_model(spec: ModelSpec) -> dict[str, Any]:
     """What a producer may know of a model; where its weights lie is not part of that."""
-    shown = {"name", "modality", "mode", "max_batch_rows", "image_input", "noise_schedulers", "defaults", "limits"}
+    shown = {
+        "name",
+        "modality",
+        "mode",
+        "max_batch_rows",
+        "image_input",
+        "mask_input",
+        "noise_schedulers",
+        "defaults",
+        "limits",
+    }
     return spec.model_dump(mode="json", include=shown) | {"loras": list(spec.loras)}
 
 
