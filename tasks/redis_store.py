@@ -125,7 +125,7 @@ class RedisJobStore:
             raise
 
     def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
-        return self._run(codec.renew(leases, lease_s)) if leases else {}
+        return self._run(codec.renew(leases, lease_s))
 
     def aborts_wanted(self, job_ids: Sequence[str]) -> frozenset[str]:
         return self._run(codec.aborts_wanted(job_ids)) if job_ids else frozenset()

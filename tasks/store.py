@@ -153,7 +153,7 @@ class JobStore(Protocol):
         """queued → running with the next attempt number and a lease."""
 
     def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
-        """Extend the leases of `{job_id: attempt}` in one round trip."""
+        """Extend the leases of `{job_id: attempt}` in one round trip, which is made for an empty mapping too."""
 
     def aborts_wanted(self, job_ids: Sequence[str]) -> frozenset[str]:
         """Those of the ids that carry an abort key, in one round trip."""

@@ -35,15 +35,20 @@ class LeaseKeeper:
 
     def tick(self) -> None:
         live = self._attempts.live()
+        newest = {attempt.job.id: attempt.number for attempt in live}
         beat_at = self._clock()
         try:
-            answers = self._store.renew({attempt.job.id: attempt.number for attempt in live}, self._lease_s)
+            # Also with nothing to renew: only an answer of the store says that the others could renew theirs.
+            answers = self._store.renew(newest, self._lease_s)
         except BaseException:
             self._first_success = None
             raise
         if self._first_success is None:
             self._first_success = beat_at
         for attempt in live:
+            if attempt.number < newest[attempt.job.id]:  # its job came back here before it had noticed
+                attempt.stop(Stop.LOST)
+                continue
             match answers.get(attempt.job.id):
                 case Lease.LOST:
                     attempt.stop(Stop.LOST)

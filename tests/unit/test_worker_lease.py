@@ -5,11 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tasks.errors import StoreUnavailable
+from tasks.redis_store import RedisJobStore
 from tasks.store import Lease
 from tests.unit.test_worker_attempt import an_attempt
-from worker.attempt import Attempts, Stop
+from worker.attempt import Attempt, Attempts, Stop
 from worker.lease import LeaseKeeper
 
 
@@ -60,3 +64,17 @@ def test_others_are_judged_only_after_a_lease_of_own_beats() -> None:
     with pytest.raises(StoreUnavailable):
         keeper.tick()
     assert not keeper.has_kept_for_a_lease()
+
+
+def test_an_idle_worker_notices_an_outage_too() -> None:
+    nobody = redis.Redis(port=1, retry=Retry(NoBackoff(), 0))
+    with pytest.raises(StoreUnavailable):
+        LeaseKeeper(RedisJobStore(nobody), Attempts(), 10).tick()
+
+
+def test_an_older_attempt_of_a_job_that_came_back_is_lost() -> None:
+    attempts, older = Attempts(), an_attempt()
+    newer = Attempt(older.job, 2, solo=False)
+    with attempts.holding(older), attempts.holding(newer):
+        LeaseKeeper(Answers(), attempts, 10).tick()  # type: ignore[arg-type]
+    assert (older.reason, newer.reason) == (Stop.LOST, None)
