@@ -31,7 +31,8 @@ def transport_options(redis_url: str) -> dict[str, Any]:
         "health_check_interval": 5,
         "retry_on_timeout": True,
         "priority_steps": list(PRIORITY_STEPS),
-        "queue_order_strategy": "priority",
+        # Within a step: models take turns. "priority" would serve the first queue alone while it has messages.
+        "queue_order_strategy": "round_robin",
     }
     if redis_url.startswith("sentinel://"):
         options["master_name"] = parse_sentinel(redis_url)[1]
