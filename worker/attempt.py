@@ -33,6 +33,10 @@ class Stopped(Exception):
         self.reason = reason
 
 
+class Late(Exception):
+    """Raised by `Attempt.check_deadline`."""
+
+
 class Attempt:
     """The job as claimed, the fencing token, and the wish to stop."""
 
@@ -61,6 +65,23 @@ class Attempt:
     @property
     def reason(self) -> Stop | None:
         return self._reason
+
+    @property
+    def remaining_s(self) -> float | None:
+        """Seconds left of the deadline: by the store's clock up to the claim, by this machine's since."""
+        job = self.job
+        if job.request.deadline_s is None:
+            return None
+        assert job.started_at is not None
+        before_s = (job.started_at - job.created_at).total_seconds()
+        return job.request.deadline_s - before_s - (time.monotonic() - self.claimed_at)
+
+    def check_deadline(self) -> float | None:
+        """`remaining_s`. Raises `Late` once the deadline has passed."""
+        remaining_s = self.remaining_s
+        if remaining_s is not None and remaining_s <= 0:
+            raise Late
+        return remaining_s
 
     def stop(self, reason: Stop) -> None:
         """Idempotent, from any thread."""

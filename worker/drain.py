@@ -19,6 +19,7 @@ class Drain:
         self._grace_s = grace_s
         self._begun = threading.Event()
         self._hurry = threading.Event()
+        self._began_at = 0.0
         #: Why the process should end with a failure, if it should.
         self.broken: str | None = None
 
@@ -26,6 +27,7 @@ class Drain:
         if self._begun.is_set():
             self._hurry.set()
             return
+        self._began_at = time.monotonic()
         self._begun.set()
         threading.Thread(target=self._run, name="drain", daemon=True).start()
 
@@ -41,6 +43,20 @@ class Drain:
     @property
     def draining(self) -> bool:
         return self._begun.is_set()
+
+    def patience_s(self, settle_s: float) -> float:
+        """Seconds from now that jobs may still take: the grace, and `settle_s` to write down what is given back.
+
+        0 without a drain.
+        """
+        if not self.draining:
+            return 0.0
+        return max(0.0, self._began_at + self._grace_s + settle_s - time.monotonic())
+
+    def wait(self, settle_s: float) -> None:
+        """Until every attempt has settled, those of a replaced consumer too, or patience is over."""
+        while len(self._attempts) and self.patience_s(settle_s) > 0:
+            time.sleep(0.02)
 
     def _run(self) -> None:
         live = self._attempts.live()

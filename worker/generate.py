@@ -28,7 +28,7 @@ from tasks.hints import Hinter
 from tasks.inputs import InputLoader, LoadedImage
 from tasks.job import JobMetrics, JobStatus, Output
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
-from worker.attempt import Attempt, Attempts, Stop, Stopped
+from worker.attempt import Attempt, Attempts, Late, Stop, Stopped
 from worker.gate import Gate
 from worker.previews import preview_data
 from worker.progress import ProgressWriter, progress_of
@@ -38,7 +38,7 @@ from worker.verdict import Abandon, Finish, GiveBack, LetGo, Retry, Verdict, att
 log = logging.getLogger(__name__)
 
 _STORE_PAUSE_S = 0.5
-_INPUT_PAUSE_S = 2.0
+_INPUT_PAUSE_S, _INPUT_PATIENCE_S = 2.0, 900.0
 
 
 class Generate:
@@ -76,7 +76,10 @@ class Generate:
         self._on_broken = on_broken
 
     def run(self, job_id: str) -> str:
-        """What became of the delivery, in a word for the log. Returns only when the store knows the outcome."""
+        """What became of the delivery, in a word for the log. Returns when the store knows the outcome.
+
+        The one exception is a drain without a store: the process must end, and the lease runs out.
+        """
         with self._gate.entering(self._draining) as entered:
             if not entered:
                 return "draining"  # still queued; its next message is sent when this one is overdue
@@ -85,6 +88,8 @@ class Generate:
                 return claimed.reason
             attempt = Attempt(claimed.job, claimed.attempt, solo=claimed.solo)
             with self._attempts.holding(attempt):
+                if self._draining():  # begun since the claim was sent: the drain may have missed this attempt
+                    attempt.stop(Stop.DRAIN)
                 verdict, outputs = self._attempt(attempt)
                 return self._settle(attempt, verdict, outputs)
 
@@ -108,6 +113,8 @@ class Generate:
                 return self._render_and_store(attempt)
         except Stopped as end:
             return stopped(end.reason), ()
+        except Late:
+            return failed(attempt, "deadline_exceeded", "its deadline passed before it was done"), ()
         except InvalidRequest as error:
             return failed(attempt, error.error_type, str(error)), ()
         except UploadFailed as error:
@@ -124,12 +131,11 @@ class Generate:
             self._progress.forget(attempt.key)
 
     def _render_and_store(self, attempt: Attempt) -> tuple[Verdict, tuple[Output, ...]]:
-        remaining_s = _remaining_s(attempt)
-        if remaining_s is not None and remaining_s <= 0:
-            return failed(attempt, "deadline_exceeded", "its deadline passed while it waited"), ()
+        attempt.check()
+        attempt.check_deadline()
         began = time.monotonic()
         try:
-            request, warnings = self._engine_request(attempt, remaining_s)
+            request, warnings = self._engine_request(attempt)
         except InvalidRequest:
             raise
         except ValueError as error:  # the engine's own checks of what it is given
@@ -154,12 +160,16 @@ class Generate:
 
     def _engine_gone(self, attempt: Attempt, why: str) -> Verdict:
         """The engine ended under the job. If its batch was running then, it may be what broke the device."""
+        model = attempt.job.request.model
+        assert model is not None
+        if self._engines[model].stats().state in ("closing", "closed"):  # by this process, which leaves
+            return GiveBack()
         if self._draining() and not attempt.started:
             return GiveBack()
-        self._on_broken(f"the engine of model {attempt.job.request.model} is gone: {why}")
+        self._on_broken(f"the engine of model {model} is gone: {why}")
         return Abandon() if attempt.started else GiveBack()
 
-    def _engine_request(self, attempt: Attempt, deadline_s: float | None) -> tuple[DiffusionRequest, tuple[str, ...]]:
+    def _engine_request(self, attempt: Attempt) -> tuple[DiffusionRequest, tuple[str, ...]]:
         wish = attempt.job.request
         assert wish.height and wish.width and wish.num_inference_steps and wish.seed is not None
         assert wish.guidance_scale is not None
@@ -170,6 +180,7 @@ class Generate:
                 loaded = self._load_image(attempt, uri, field)
                 images[field] = loaded.image
                 warnings += loaded.warnings
+        deadline_s = attempt.check_deadline()
         params = SamplingParams(
             height=wish.height,
             width=wish.width,
@@ -198,15 +209,19 @@ class Generate:
         return request, tuple(warnings)
 
     def _load_image(self, attempt: Attempt, uri: str, field: str) -> LoadedImage:
-        """Wait out an object store that is away; anything else that is wrong is the request's own fault."""
+        """Wait out an object store that is away, with patience; whatever else is wrong is the request's own fault."""
         wish = attempt.job.request
         assert wish.height and wish.width
         self._note(attempt, "loading", 0, wish.num_inference_steps or 0)
+        give_up_at = time.monotonic() + _INPUT_PATIENCE_S
         while True:
             attempt.check()
+            attempt.check_deadline()
             try:
                 return self._inputs.load_image(uri, field, size=(wish.width, wish.height))
             except StoreUnavailable as error:
+                if time.monotonic() > give_up_at:
+                    raise TimeoutError(f"{field} could not be read in {_INPUT_PATIENCE_S:.0f} s: {error}") from error
                 log.warning("job %s: %s cannot be read now: %s", attempt.job.id, field, error)
             attempt.sleep(_INPUT_PAUSE_S)
 
@@ -243,15 +258,22 @@ class Generate:
     # -- settling -----------------------------------------------------------------------------------------------
 
     def _settle(self, attempt: Attempt, verdict: Verdict, outputs: tuple[Output, ...]) -> str:
-        """Write the verdict, however long the store is away, unless the lease goes first."""
+        """Write the verdict, however long the store is away; a stop that came before overrules it.
+
+        One that comes after a try does not: the try may have arrived, and then the record names the outputs. Only the
+        store's own answer tells whether they may be deleted.
+        """
+        away_since: float | None = None
         while True:
-            if attempt.reason is Stop.LOST:
-                verdict = LetGo()
-            elif attempt.reason is Stop.ABORT:
-                verdict = stopped(Stop.ABORT)
+            if away_since is None:
+                verdict = _overruled(attempt, verdict)
             try:
                 word, keeps_outputs = self._write(attempt, verdict)
             except StoreUnavailable:
+                away_since = away_since or time.monotonic()
+                if self._draining() and time.monotonic() - away_since > self._lease_s:
+                    log.warning("job %s attempt %d: left to its lease, the store is away", *attempt.key)
+                    return "unsettled"
                 time.sleep(_STORE_PAUSE_S)
                 continue
             if not keeps_outputs:
@@ -296,13 +318,8 @@ def _unmet(attempt: Attempt) -> tuple[str, ...]:
     return ()
 
 
-def _remaining_s(attempt: Attempt) -> float | None:
-    """Seconds left of the deadline at the claim, by the store's clock alone."""
-    job = attempt.job
-    if job.request.deadline_s is None:
-        return None
-    assert job.started_at is not None
-    return job.request.deadline_s - (job.started_at - job.created_at).total_seconds()
+def _overruled(attempt: Attempt, verdict: Verdict) -> Verdict:
+    return verdict if attempt.reason in (None, Stop.DRAIN) else stopped(attempt.reason)
 
 
 def _metrics(attempt: Attempt, end: Completed, load_ms: float, upload_ms: float) -> JobMetrics:

@@ -129,6 +129,7 @@ class Node:
             if not self._drain.draining:
                 log.warning("Celery's consumer ended; a new one starts, the jobs in flight go on")
                 time.sleep(_RESTART_PAUSE_S)
+        self._drain.wait(_SETTLE_S)
 
     def _controller(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> Any:
         app = make_app(self._settings)
@@ -157,7 +158,7 @@ class Node:
 
     def _patience_s(self) -> float:
         """At a drain the pool waits until all have settled; otherwise it is to be replaced at once."""
-        return self._settings.drain_grace_s + _SETTLE_S if self._drain.draining else 0.0
+        return self._drain.patience_s(_SETTLE_S)
 
     def _take_signals(self) -> None:
         def leave(signum: int, frame: object) -> None:

@@ -70,7 +70,10 @@ class DeliveryPool(ThreadPool):  # type: ignore[misc]
     ) -> ApplyResult:
         delivery = Delivery()
         self._live[delivery.number] = delivery
-        return ApplyResult(self.executor.submit(self._run, delivery, target, args, kwargs, callback, accept_callback))
+        future = self.executor.submit(self._run, delivery, target, args, kwargs, callback, accept_callback)
+        # Not in `_run`: one that waits for a thread when the pool stops is cancelled and never runs.
+        future.add_done_callback(lambda _: self._live.pop(delivery.number, None))
+        return ApplyResult(future)
 
     def _run(
         self,
@@ -92,7 +95,6 @@ class DeliveryPool(ThreadPool):  # type: ignore[misc]
             log.exception("a delivery failed outside its task")
         finally:
             _here.delivery = None
-            self._live.pop(delivery.number, None)
 
     def terminate_job(self, pid: int, signal: Any = None) -> None:
         """`pid` is the delivery's number, as the accept callback told Celery."""

@@ -36,7 +36,8 @@ class Uploader:
         self._slots = threading.BoundedSemaphore(num_parallel)
 
     def store(self, attempt: Attempt, media: tuple[Media, ...]) -> tuple[Output, ...]:
-        """Raises `UploadFailed` if the store refuses or patience ends, `Stopped` at an abort or a lost lease."""
+        """Raises `UploadFailed` if the store refuses or patience ends, `Late` if the deadline passes in an outage,
+        `Stopped` at an abort or a lost lease."""
         output_format = attempt.job.request.output_format
         assert output_format is not None
         with self._slots:
@@ -71,6 +72,7 @@ class Uploader:
                 if not error.retryable or time.monotonic() + pause_s > give_up_at:
                     raise
                 log.warning("job %s: upload failed, again in %.1f s: %s", attempt.job.id, pause_s, error)
+                attempt.check_deadline()
             attempt.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
         height, width = item.media.pixels.shape[-3:-1]

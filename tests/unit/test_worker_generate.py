@@ -1,0 +1,154 @@
+"""How a job is settled when the store, the engine or a drain gets in the way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from tasks.errors import StoreUnavailable
+from tasks.job import Job, JobStatus, Output
+from tasks.request import GenerationRequest
+from tasks.store import Claimed, Outcome, Written
+from worker.attempt import Attempt, Attempts, Late, Stop
+from worker.gate import Gate
+from worker.generate import Generate
+from worker.progress import ProgressWriter
+from worker.verdict import Abandon, Finish, GiveBack
+
+OUTPUT = Output(uri="s3://b/j/1/0.png", content_type="image/png", seed=7, size_bytes=1, sha256="0" * 64)
+SUCCESS = Finish(Outcome(JobStatus.SUCCEEDED, outputs=(OUTPUT,)))
+
+
+def a_job(**fields: Any) -> Job:
+    now = datetime.now(UTC)
+    request = GenerationRequest(prompt="a boat", model="tiny", **fields)
+    return Job(id="j", status=JobStatus.RUNNING, request=request, created_at=now, started_at=now)
+
+
+class Store:
+    """Answers `finish` from a list, where a callable stands for what happens while the answer is lost."""
+
+    def __init__(self, *answers: Written | Callable[[], object]) -> None:
+        self._answers = list(answers)
+        self.finished: list[JobStatus] = []
+        self.released: list[str] = []
+        self.on_claim: Callable[[], object] = lambda: None
+
+    def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed:
+        self.on_claim()
+        return Claimed(a_job(), 1, solo=False)
+
+    def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
+        self.finished.append(outcome.status)
+        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        if isinstance(answer, Written):
+            return answer
+        answer()
+        raise StoreUnavailable("away")
+
+    def release(self, job_id: str, attempt: int) -> Written:
+        self.released.append(job_id)
+        return Written.OK
+
+
+class Bench:
+    """A `Generate` whose surroundings are told what to do."""
+
+    def __init__(self, store: Store, engine_state: str = "running", lease_s: float = 10) -> None:
+        self.draining = False
+        self.broken: list[str] = []
+        self.discarded: list[Output] = []
+        self.attempts = Attempts()
+        engine = SimpleNamespace(stats=lambda: SimpleNamespace(state=engine_state))
+        surroundings: dict[str, Any] = {
+            "store": store,
+            "engines": {"tiny": engine},
+            "hinter": SimpleNamespace(publish=lambda hints: True),
+            "inputs": None,
+            "uploader": SimpleNamespace(discard=self.discarded.extend),
+            "attempts": self.attempts,
+            "progress": ProgressWriter(store),  # type: ignore[arg-type]
+            "gate": Gate(),
+            "draining": lambda: self.draining,
+            "on_broken": self.broken.append,
+        }
+        self.generate = Generate(worker="w", lease_s=lease_s, max_attempts=3, **surroundings)
+
+
+@pytest.fixture(autouse=True)
+def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("worker.generate._STORE_PAUSE_S", 0.01)
+
+
+@pytest.mark.parametrize("reason", [Stop.LOST, Stop.ABORT])
+def test_a_success_whose_answer_was_lost_keeps_its_objects(reason: Stop) -> None:
+    attempt = Attempt(a_job(), 1, solo=False)
+    bench = Bench(store := Store(lambda: attempt.stop(reason), Written.OK))
+    assert bench.generate._settle(attempt, SUCCESS, (OUTPUT,)) == "succeeded"
+    assert (store.finished, bench.discarded) == ([JobStatus.SUCCEEDED] * 2, [])
+
+
+@pytest.mark.parametrize("answer", [Written.FENCED, Written.TERMINAL])
+def test_what_a_refused_attempt_stored_is_deleted(answer: Written) -> None:
+    bench = Bench(Store(lambda: None, answer))
+    bench.generate._settle(Attempt(a_job(), 1, solo=False), SUCCESS, (OUTPUT,))
+    assert bench.discarded == [OUTPUT]
+
+
+def test_a_stop_before_the_first_try_decides() -> None:
+    lost, wanted = Attempt(a_job(), 1, solo=False), Attempt(a_job(), 1, solo=False)
+    lost.stop(Stop.LOST)
+    wanted.stop(Stop.ABORT)
+    bench = Bench(store := Store(Written.OK))
+    assert bench.generate._settle(lost, SUCCESS, (OUTPUT,)) == "lease lost"
+    assert bench.generate._settle(wanted, SUCCESS, (OUTPUT,)) == "aborted"
+    assert (store.finished, bench.discarded) == ([JobStatus.ABORTED], [OUTPUT, OUTPUT])
+
+
+def test_a_drain_does_not_wait_for_a_lost_store_for_ever() -> None:
+    bench = Bench(Store(lambda: None), lease_s=0.05)
+    bench.draining = True
+    assert bench.generate._settle(Attempt(a_job(), 1, solo=False), SUCCESS, (OUTPUT,)) == "unsettled"
+    assert bench.discarded == []  # the record may name them
+
+
+def test_a_job_claimed_while_the_drain_begins_goes_back() -> None:
+    bench = Bench(store := Store(Written.OK))
+    store.on_claim = lambda: setattr(bench, "draining", True)
+    assert bench.generate.run("j") == "given back"
+    assert store.released == ["j"]
+
+
+@pytest.mark.parametrize("state", ["closing", "closed"])
+def test_an_engine_that_was_closed_blames_nobody(state: str) -> None:
+    attempt = Attempt(a_job(), 1, solo=False)
+    attempt.started = True
+    bench = Bench(Store(Written.OK), state)
+    bench.draining = True
+    assert bench.generate._engine_gone(attempt, "the engine was closed") == GiveBack()
+    assert bench.broken == []
+
+
+def test_an_engine_that_died_may_have_died_of_what_it_ran() -> None:
+    running, waiting = Attempt(a_job(), 1, solo=False), Attempt(a_job(), 1, solo=False)
+    running.started = True
+    bench = Bench(Store(Written.OK), "running")
+    assert bench.generate._engine_gone(running, "the engine died") == Abandon()
+    assert bench.generate._engine_gone(waiting, "the engine died") == GiveBack()
+    assert len(bench.broken) == 2
+
+
+def test_a_deadline_counts_from_the_creation_whatever_the_job_waits_for() -> None:
+    job = a_job(deadline_s=10)
+    job = job.model_copy(update={"created_at": job.created_at - timedelta(seconds=4)})
+    attempt = Attempt(job, 1, solo=False)
+    assert attempt.check_deadline() == pytest.approx(6, abs=0.5)
+    attempt.claimed_at = time.monotonic() - 7
+    with pytest.raises(Late):
+        attempt.check_deadline()
+    assert Attempt(a_job(), 1, solo=False).check_deadline() is None
