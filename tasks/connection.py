@@ -87,6 +87,18 @@ def where(client: redis.Redis | redis.asyncio.Redis) -> str:
     return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
 
 
+def eviction_warning(client: redis.Redis) -> str | None:
+    """One line if this Redis may drop jobs when its memory is full; None if it does not, or does not say."""
+    try:
+        memory: Any = client.info("memory")
+    except (redis.RedisError, OSError):  # away, or an ACL without INFO
+        return None
+    policy = memory.get("maxmemory_policy", "noeviction")
+    if policy == "noeviction":
+        return None
+    return f"Redis at {where(client)} has maxmemory-policy {policy}, which may drop queued jobs: set noeviction"
+
+
 def explain(error: redis.RedisError | OSError, place: str) -> SafelightError | None:
     """What a failed command means for us, in one line; None: a fault of our own, to be raised as it is."""
     text = " ".join(str(error).split())

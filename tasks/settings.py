@@ -29,7 +29,7 @@ class Settings(BaseSettings):
     models: Path | None = None
     #: A running attempt that has not renewed for this long is lost.
     lease_s: Annotated[float, Field(ge=1, le=3_600)] = 15.0
-    #: Failed or lost attempts after which a job fails for good.
+    #: Failed attempts after which a job fails for good. Lost ones are counted apart: see `JobStore.reap`.
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     result_ttl_s: Annotated[float, Field(ge=60)] = 7 * 86_400.0
     max_queued: Annotated[int, Field(ge=1)] = 100_000

@@ -17,6 +17,7 @@ from celery.worker import state as celery_state
 from engine import DiffusionEngine
 from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
+from tasks.connection import eviction_warning
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
@@ -68,6 +69,8 @@ class Node:
         )
         artifacts = ArtifactStore(settings)
         store.queues([spec.name for spec in self._specs])  # fails now, with a sentence, if Redis cannot be reached
+        if warning := eviction_warning(client):
+            log.warning("%s", warning)
         artifacts.ensure_bucket()
         with contextlib.ExitStack() as stack:
             engines = {spec.name: stack.enter_context(_load(spec)) for spec in self._specs}
