@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 MAX_PROMPT_WORDS = 75
 SIZE_MULTIPLE = 8
+HANG_S = 600.0
 
 
 class FakeClock:
@@ -75,7 +76,8 @@ class StepGate:
 class FakeSpec:
     """How a fake model behaves. A `…_prompt` is a word: rows whose prompt contains it are hit; None hits none.
 
-    `nan_prompt`: the row is not finite. `fail_prompt`: the call raises at step `fail_step` (1-based). `kill_prompt`:
+    `nan_prompt`: the row is not finite. `fail_prompt`: the call raises at step `fail_step` (1-based). `hang_prompt`:
+    the device sleeps at that step for `HANG_S`. `kill_prompt`:
     the process sends itself SIGKILL at that step. `lost_prompt`: the call raises and the device is gone.
     `oom_above`: more rows than that do not fit. `fail_load`: loading raises.
     """
@@ -87,6 +89,7 @@ class FakeSpec:
     nan_prompt: str | None = None
     fail_prompt: str | None = None
     kill_prompt: str | None = None
+    hang_prompt: str | None = None
     lost_prompt: str | None = None
     fail_load: bool = False
 
@@ -197,6 +200,8 @@ class FakeAdapter:
     def _misbehave(self, batch: Batch, step: int) -> None:
         if step != self.spec.fail_step:
             return
+        if _hit(batch, self.spec.hang_prompt):
+            time.sleep(HANG_S)
         if _hit(batch, self.spec.kill_prompt):
             os.kill(os.getpid(), signal.SIGKILL)
         if _hit(batch, self.spec.lost_prompt):

@@ -115,11 +115,13 @@ class GenerationRequest(BaseModel):
     def _clean_prefix(cls, prefix: str) -> str:
         if prefix == "":
             return prefix
-        path = prefix.removesuffix("/")
+        if prefix.startswith("/"):
+            raise ValueError("must be a relative path")
+        path = "/".join(part for part in prefix.split("/") if part)
         if len(path) > MAX_PREFIX:
             raise ValueError(f"must have at most {MAX_PREFIX} characters")
-        if "\\" in path or any(part in ("", ".", "..") for part in path.split("/")):
-            raise ValueError("must be a relative path without '.', '..', '//' or backslash")
+        if "\\" in path or any(part in (".", "..") for part in path.split("/")):
+            raise ValueError("must be a relative path without '.', '..' or backslash")
         if re.search(r"[\x00-\x1f\x7f]", prefix):
             raise ValueError("must not hold control characters")
         return path + "/"

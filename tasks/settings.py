@@ -40,6 +40,8 @@ class Settings(BaseSettings):
     abort_poll_s: Annotated[float, Field(gt=0, le=5)] = 0.1
     progress_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.25
     drain_grace_s: Annotated[float, Field(ge=0, le=3_600)] = 25.0
+    #: A running batch that reports no step for this long has hung its device: the worker leaves with exit code 1.
+    stall_s: Annotated[float, Field(ge=1)] = 900.0
     #: How long finished pictures are kept while the object store is away.
     upload_patience_s: Annotated[float, Field(ge=1)] = 900.0
     webhook_secret: SecretStr | None = None

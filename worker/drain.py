@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 
 from worker.attempt import Attempt, Attempts, Stop
 
 log = logging.getLogger(__name__)
+
+#: After the device broke: time for the rest to settle before the process ends, come what may.
+_LAST_RESORT_S = 15.0
 
 
 class Drain:
@@ -38,6 +42,9 @@ class Drain:
             log.error("this worker stops: %s", reason)
         self._hurry.set()
         if not self._begun.is_set():
+            last_resort = threading.Timer(_LAST_RESORT_S, os._exit, (1,))  # a hung device's thread cannot be joined
+            last_resort.daemon = True
+            last_resort.start()
             self.begin()
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from PIL import Image
 
@@ -16,7 +16,9 @@ from engine import (
     DiffusionRequest,
     EngineClosed,
     EngineDead,
+    Event,
     Failed,
+    OutputStream,
     Preview,
     Progress,
     SamplingParams,
@@ -38,6 +40,8 @@ from worker.verdict import Abandon, Finish, GiveBack, LetGo, Retry, Verdict, att
 log = logging.getLogger(__name__)
 
 _STORE_PAUSE_S = 0.5
+#: How often a thread that waits for its events looks whether it should still wait.
+_GLANCE_S = 1.0
 _INPUT_PAUSE_S, _INPUT_PATIENCE_S = 2.0, 900.0
 
 
@@ -58,6 +62,7 @@ class Generate:
         worker: str,
         lease_s: float,
         max_attempts: int,
+        stall_s: float,
         draining: Callable[[], bool],
         on_broken: Callable[[str], None],
     ) -> None:
@@ -72,6 +77,7 @@ class Generate:
         self._worker = worker
         self._lease_s = lease_s
         self._max_attempts = max_attempts
+        self._stall_s = stall_s
         self._draining = draining
         self._on_broken = on_broken
 
@@ -118,7 +124,7 @@ class Generate:
         except InvalidRequest as error:
             return failed(attempt, error.error_type, str(error)), ()
         except UploadFailed as error:
-            return failed(attempt, "upload_failed", str(error), retryable=error.retryable), ()
+            return failed(attempt, "upload_failed", str(error), retryable=True), ()  # never the request's fault
         except StoreUnavailable as error:
             log.warning("job %s is given back: %s", attempt.job.id, error)
             return GiveBack(), ()
@@ -231,7 +237,7 @@ class Generate:
         engine = self._engines[attempt.job.request.model]
         stream = engine.submit(request)
         attempt.bind(lambda: engine.abort(request.request_id))
-        for event in stream:
+        for event in self._signs_of_life(attempt, stream):
             match event:
                 case Started():
                     attempt.started = True
@@ -242,6 +248,24 @@ class Generate:
                 case Completed() | Aborted() | Failed():
                     return event
         raise EngineClosed("the stream ended without an outcome")
+
+    def _signs_of_life(self, attempt: Attempt, stream: OutputStream) -> Iterator[Event]:
+        """The stream's events. Raises `EngineDead` if a running batch is silent for too long, `Stopped` for one
+        that was stopped before it ran, even if the device no longer answers."""
+        heard_at = time.monotonic()
+        while True:
+            try:
+                event = stream.get(_GLANCE_S)
+            except TimeoutError:
+                if not attempt.started:
+                    attempt.check()
+                elif time.monotonic() - heard_at > self._stall_s:
+                    raise EngineDead(f"no sign of life from the device for {self._stall_s:g} s") from None
+                continue
+            if event is None:
+                return
+            heard_at = time.monotonic()
+            yield event
 
     def _preview(self, attempt: Attempt, step: int, image: Image.Image) -> None:
         attempt.num_previews += 1

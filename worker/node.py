@@ -88,6 +88,7 @@ class Node:
                 worker=self.name,
                 lease_s=settings.lease_s,
                 max_attempts=settings.max_attempts,
+                stall_s=settings.stall_s,
                 draining=lambda: self._drain.draining,
                 on_broken=self._on_broken,
             )

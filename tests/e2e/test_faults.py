@@ -161,3 +161,15 @@ def test_an_object_store_outage_delays_but_does_not_render_again(settings: Setti
                 assert pixels_of(running, job)
     finally:
         server.process.stop()
+
+
+def test_a_hung_device_takes_its_worker_out_and_waiting_jobs_go_elsewhere(settings: Settings, tmp_path: Path) -> None:
+    with fleet(settings, tmp_path / "n", fake="hang_prompt=boat", max_batch_rows=1, stall_s=2.0) as running:
+        worker = running.start_worker()
+        jobs = [running.submit() for _ in range(2)]
+        eventually(lambda: worker.returncode is not None, 40, "the worker leaves")
+        assert worker.returncode == 1
+        assert "no sign of life" in running.logs()
+        seen = [running.client.get(job.id) for job in jobs]
+        assert {job.errors for job in seen} == {()}
+        assert "queued" in {job.status for job in seen}  # the one that never ran went back at once

@@ -77,7 +77,7 @@ class Bench:
             "draining": lambda: self.draining,
             "on_broken": self.broken.append,
         }
-        self.generate = Generate(worker="w", lease_s=lease_s, max_attempts=3, **surroundings)
+        self.generate = Generate(worker="w", lease_s=lease_s, max_attempts=3, stall_s=60, **surroundings)
 
 
 @pytest.fixture(autouse=True)
