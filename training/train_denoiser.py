@@ -23,7 +23,6 @@ from training.workers import average_gradients, schedule
 Bucket = dict[str, Tensor]
 VALIDATION = 256
 EMPTY_SHARE = 0.10
-EMA_DECAY = 0.997
 SAVE_EVERY_S = 240
 
 
@@ -119,7 +118,7 @@ class Trainer:
         self.step += 1
         self.losses.append(loss.item())
         if self.main:
-            decay = min(EMA_DECAY, (1 + self.step) / (10 + self.step))
+            decay = min(self.args.average, (1 + self.step) / (10 + self.step))
             with torch.no_grad():
                 torch._foreach_lerp_(list(self.average.parameters()), list(self.model.parameters()), 1 - decay)
 
@@ -145,7 +144,7 @@ class Trainer:
         torch.save(self.model.state_dict(), str(out) + "_raw.pt")
 
     def report(self, seconds: float, lr: float) -> None:
-        mean, samples = sum(self.losses) / len(self.losses), self.step * self.args.batch
+        mean, samples = sum(self.losses) / max(1, len(self.losses)), self.step * self.args.batch
         progress = f"{seconds:.0f} s, step {self.step}, {samples} samples, lr {lr:.1e}"
         print(f"{progress}, train {mean:.4f}, {self.validate()}", flush=True)
         self.losses = []
@@ -177,6 +176,7 @@ def main() -> None:
     parser.add_argument("--warmup", type=int, default=40)
     parser.add_argument("--batch", type=int, default=48)
     parser.add_argument("--tilt", type=float, default=0.75)
+    parser.add_argument("--average", type=float, default=0.997, help="decay of the averaged weights")
     parser.add_argument("--report-s", type=float, default=150)
     workers.add_arguments(parser, port=29611)
     args = parser.parse_args()
