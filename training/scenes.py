@@ -2,6 +2,7 @@
 
 import math
 import random
+from collections.abc import Mapping
 
 from training.shapes import (
     BACKGROUNDS,
@@ -225,7 +226,7 @@ def snowman(rng: random.Random, size: tuple[int, int]) -> Picture:
     return _picture(canvas, caption, caption, "snowman", {"time": time, "colour": scarf})
 
 
-def _picture(canvas: Canvas, caption: str, key: str, scene: str, facts: dict[str, object]) -> Picture:
+def _picture(canvas: Canvas, caption: str, key: str, scene: str, facts: Mapping[str, object]) -> Picture:
     return Picture(canvas.pixels(), caption, key, {"kind": "scene", "scene": scene, **facts})
 
 

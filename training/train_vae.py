@@ -41,8 +41,8 @@ def batch(rng: random.Random, n: int, crop: int) -> Tensor:
         pixels = draw_split(rng, "", (SIZE, SIZE), held=False).pixels
         y, x = rng.randint(0, SIZE - crop), rng.randint(0, SIZE - crop)
         crops.append(torch.from_numpy(pixels[y : y + crop, x : x + crop].copy()))
-    pixels = torch.stack(crops).permute(0, 3, 1, 2) / 127.5 - 1
-    return pixels.contiguous(memory_format=torch.channels_last)
+    scaled = torch.stack(crops).permute(0, 3, 1, 2) / 127.5 - 1
+    return scaled.contiguous(memory_format=torch.channels_last)
 
 
 def loss_of(vae: AutoencoderKL, pixels: Tensor) -> tuple[Tensor, Tensor]:
