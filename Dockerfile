@@ -13,24 +13,31 @@ RUN groupadd --gid 10001 safelight \
     && useradd --uid 10001 --gid 10001 --home-dir /tmp --no-create-home --shell /usr/sbin/nologin safelight
 WORKDIR /opt/safelight
 
-# What the code needs, before the code: these layers last until a version changes.
-FROM base AS dependencies
-RUN python -m venv /opt/venv
-COPY pyproject.toml constraints.txt ./
-RUN python -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
+# What the code needs, before the code. The lists come from a stage of their own, so that the layers after it last until a
+# list changes, whatever else pyproject.toml is edited for.
+FROM base AS requirements
+COPY pyproject.toml ./
+RUN python3 -c "import tomllib; p = tomllib.load(open('pyproject.toml', 'rb'))['project']; \
 sets = {'base': p['dependencies'], **p['optional-dependencies']}; \
-[open(f'{name}.txt', 'w').write('\n'.join(lines)) for name, lines in sets.items()]" \
-    && pip install -c constraints.txt -r base.txt
+[open(f'{name}.txt', 'w').write('\n'.join(lines)) for name, lines in sets.items()]"
+
+FROM base AS dependencies
+RUN python3 -m venv /opt/venv
+COPY constraints.txt ./
+COPY --from=requirements /opt/safelight/base.txt ./
+RUN pip install -c constraints.txt -r base.txt
 
 FROM dependencies AS api-dependencies
+COPY --from=requirements /opt/safelight/api.txt ./
 RUN pip install -c constraints.txt -r api.txt
 
 FROM dependencies AS worker-dependencies
 ARG TORCH_INDEX_URL=
+COPY --from=requirements /opt/safelight/worker.txt ./
 RUN pip install -c constraints.txt ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} -r worker.txt
 
 FROM dependencies AS code
-COPY README.md LICENSE ./
+COPY pyproject.toml README.md LICENSE ./
 COPY tasks tasks
 COPY engine engine
 COPY worker worker
