@@ -309,7 +309,7 @@ class MemoryJobStore:
     def _stats(self, model: str) -> QueueStats:
         queued = self._records.having(JobStatus.QUEUED, model)
         oldest_ms = min((int(entry.record["created"]) for entry in queued), default=None)
-        oldest_s = None if oldest_ms is None else (self._now() - oldest_ms) / 1000
+        oldest_s = None if oldest_ms is None else max(0, self._now() - oldest_ms) / 1000
         return QueueStats(model, len(queued), len(self._records.having(JobStatus.RUNNING, model)), oldest_s)
 
     def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:

@@ -486,7 +486,7 @@ function VERBS.queues(...)
       local created = first and tonumber(call('HGET', key('job', first), 'created'))
       if created and (not oldest or created < oldest) then oldest = created end
     end
-    replies[#replies + 1] = {model, call('ZCARD', queue), call('ZCARD', key('running', model)), oldest and now - oldest or -1}
+    replies[#replies + 1] = {model, call('ZCARD', queue), call('ZCARD', key('running', model)), oldest and math.max(0, now - oldest) or -1}
   end
   return replies
 end

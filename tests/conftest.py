@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 import redis
 
@@ -14,6 +15,11 @@ from tasks.local.servers import RedisServer, S3Server, start_redis, start_s3
 from tasks.settings import Settings
 
 _numbers = itertools.count()
+
+# A run that decides about a merge must not depend on luck; elsewhere hypothesis goes on looking.
+hypothesis.settings.register_profile("ci", derandomize=True)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 
 @pytest.fixture(scope="session")

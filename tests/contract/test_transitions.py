@@ -189,7 +189,7 @@ def test_random_lives(make_redis: Callable[[], Lab]) -> None:
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
-            max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
 
