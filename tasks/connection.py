@@ -108,6 +108,8 @@ def explain(error: redis.RedisError | OSError, place: str) -> SafelightError | N
         return StoreUnavailable(f"Redis at {place} refused the login: check user and password in SAFELIGHT_REDIS_URL")
     if isinstance(error, redis.ReadOnlyError) or "READONLY" in text:
         return StoreUnavailable(f"Redis at {place} is a read-only replica: point SAFELIGHT_REDIS_URL at the primary")
+    if "DENIED" in text:
+        return StoreUnavailable(f"Redis at {place} is in protected mode: give it a password, or set protected-mode no")
     if "NOPERM" in text or isinstance(error, redis.exceptions.NoPermissionError):
         return StoreUnavailable(f"Redis at {place} denies this user a command or key ({text}): extend its ACL")
     if isinstance(error, redis.BusyLoadingError | redis.exceptions.MasterDownError) or _BUSY.search(text):

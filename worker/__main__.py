@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
 import sys
 
 from tasks.errors import ConfigError, StoreUnavailable
@@ -48,4 +49,10 @@ def _leave(message: str, code: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    # All is settled and closed by now. Tearing down an interpreter that holds a model takes seconds, which a
+    # supervisor with a short patience would answer with SIGKILL.
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
