@@ -24,6 +24,7 @@ def main() -> None:
         after_first = worker.memory_info().rss
         for _ in range((options.jobs - options.first) // 100):
             stand.run(100, num_inference_steps=options.steps)
+            print(f"{worker.memory_info().rss / 2**20:.0f} MiB", end=" ", flush=True)
         after_all = worker.memory_info().rss
     print(f"\n| after {options.first} jobs | after {options.jobs} | ratio |\n| --- | --- | --- |")
     print(f"| {after_first / 2**20:.0f} MiB | {after_all / 2**20:.0f} MiB | {after_all / after_first:.3f} |")

@@ -9,6 +9,7 @@ import sys
 
 from tasks.errors import ConfigError, StoreUnavailable
 from tasks.settings import read_settings
+from worker.allocator import keep_arenas_few
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -23,6 +24,7 @@ def main(argv: list[str] | None = None) -> int:
         "--model", action="append", default=[], metavar="NAME", help="serve this model of the file only; repeatable"
     )
     names = parser.parse_args(argv).model
+    keep_arenas_few()
     try:
         settings = read_settings()
         logging.basicConfig(
