@@ -55,6 +55,7 @@ class PublicModel(BaseModel):
     loras: list[str]
     defaults: ModelDefaults
     limits: ModelLimits
+    sizes: list[tuple[int, int]]
 
 
 class ModelList(BaseModel):

@@ -34,6 +34,7 @@ def public_model(spec: ModelSpec) -> dict[str, Any]:
         "noise_schedulers",
         "defaults",
         "limits",
+        "sizes",
     }
     return spec.model_dump(mode="json", include=shown) | {"loras": list(spec.loras)}
 

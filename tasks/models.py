@@ -72,6 +72,8 @@ class ModelSpec(_Spec):
     loras: dict[str, str] = Field(default_factory=dict)
     defaults: ModelDefaults = ModelDefaults()
     limits: ModelLimits = ModelLimits()
+    #: (width, height) that the model was trained for, the best first; others within `limits` run and may look worse.
+    sizes: tuple[tuple[int, int], ...] = ()
 
     @model_validator(mode="after")
     def _defaults_fit_limits(self) -> ModelSpec:
@@ -79,6 +81,9 @@ class ModelSpec(_Spec):
             size = getattr(self.defaults, field)
             if size % self.limits.size_multiple or not self.limits.min_size <= size <= self.limits.max_size:
                 raise ValueError(f"defaults.{field} = {size} is outside this model's own limits")
+        for size in (side for pair in self.sizes for side in pair):
+            if size % self.limits.size_multiple or not self.limits.min_size <= size <= self.limits.max_size:
+                raise ValueError(f"sizes: {size} is outside this model's own limits")
         if self.defaults.num_inference_steps > self.limits.max_steps:
             raise ValueError("defaults.num_inference_steps is above limits.max_steps")
         if self.defaults.output_format not in (None, *FORMATS[self.modality]):
@@ -102,6 +107,7 @@ BUNDLED = ModelSpec(
     noise_schedulers=("ddim", "euler", "dpmpp_2m", "unipc"),
     defaults=ModelDefaults(height=96, width=96, num_inference_steps=20, guidance_scale=4.0),
     limits=ModelLimits(size_multiple=8, min_size=64, max_size=160, max_steps=100, max_pixels=160 * 160 * 16),
+    sizes=((96, 96), (128, 96), (96, 128)),
 )
 
 

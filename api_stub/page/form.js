@@ -56,9 +56,10 @@ export class RequestForm {
     this.#echo();
   }
 
-  /** The default size, other shapes of about its area, and "custom". */
+  /** The sizes that the model was trained for, or else shapes of about its default's area; and "custom". */
   #sizes() {
-    const { defaults, limits } = this.model;
+    const { defaults, limits, sizes: trained } = this.model;
+    if (trained.length) return [...trained.map(([width, height]) => ({ name: shapeName(width / height), width, height })), { name: "Custom" }];
     const area = defaults.width * defaults.height;
     const fit = (size) => {
       const [low, high] = [limits.min_size, limits.max_size].map((bound) => bound / limits.size_multiple);
@@ -160,6 +161,10 @@ export class RequestForm {
 }
 
 const label = (field) => `${field.replaceAll("_", " ").replace(/^num inference /, "").replace(/^./, (c) => c.toUpperCase())}:`;
+
+function shapeName(ratio) {
+  return SHAPES.reduce((best, shape) => (Math.abs(Math.log(shape[1] / ratio)) < Math.abs(Math.log(best[1] / ratio)) ? shape : best))[0];
+}
 
 function sizeChip({ name, width, height }, index) {
   const chip = document.createElement("label");

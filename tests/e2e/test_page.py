@@ -17,6 +17,7 @@ from api_stub.testing import running_api
 from tasks.artifacts import ArtifactStore, object_key
 from tasks.client import Client
 from tasks.job import JobError, JobMetrics, JobStatus, Output, Progress
+from tasks.models import BUNDLED
 from tasks.settings import Settings
 from tasks.store import Claimed, Outcome, Written
 
@@ -188,6 +189,11 @@ def test_a_wrong_field_says_so_at_its_place(page: Page) -> None:
     expect(page.locator("#width-error")).to_contain_text("97 is not a multiple of 8")
     expect(page.get_by_label("W", exact=True)).to_be_focused()
     assert page.locator("article").count() == 0
+
+
+def test_the_sizes_on_offer_are_those_of_the_model(page: Page) -> None:
+    offered = page.locator("input[name=size]").evaluate_all("chips => chips.map(chip => chip.value)")
+    assert offered == [*(f"{width}x{height}" for width, height in BUNDLED.sizes), "custom"]
 
 
 def test_long_seeds_and_hostile_prompts_survive(page: Page, backend: Client) -> None:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tasks.models import BUNDLED
+
 FOLDER = Path(__file__).parents[2] / "engine" / "models" / "tiny"
 LIMIT_BYTES = 12_000_000
 
@@ -33,7 +35,7 @@ def test_it_draws_a_picture_offline(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_demo_prompts_name_sizes_the_model_draws() -> None:
     prompts = json.loads((FOLDER / "prompts.json").read_text())
     assert len({entry["prompt"] for entry in prompts}) == len(prompts) == 24
-    assert {tuple(entry["size"]) for entry in prompts} <= {(96, 96), (96, 128), (128, 96)}
+    assert {tuple(entry["size"]) for entry in prompts} <= set(BUNDLED.sizes)
 
 
 def test_the_card_states_what_was_measured() -> None:
