@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 from .batch import Batch
 from .batch_key import BatchKey, Task
@@ -34,6 +34,7 @@ RowOutcome = Output | Exception
 class Capabilities:
     """What a loaded model can do. `max_rows` 1 means that it must not be batched; None sets no bound.
 
+    `mode` is how it will be served, and `mode_reason` says in words why, both settled while it loads.
     `default_size` is the (height, width) that the model was made for, `size_multiple` must divide both sides.
     """
 
@@ -44,6 +45,8 @@ class Capabilities:
     default_size: tuple[int, int]
     size_multiple: int = 8
     max_rows: int | None = None
+    mode: Literal["request", "step"] = "request"
+    mode_reason: str = "that is all this model offers"
 
 
 class StepHook(Protocol):
@@ -53,8 +56,33 @@ class StepHook(Protocol):
         """`step` of `num_steps` denoise steps are done and `stage` goes on."""
 
 
+class RowCall(Protocol):
+    """Step mode: a pipeline call under way for one row, held where it calls the model. Device thread only."""
+
+    @property
+    def outcome(self) -> RowOutcome | None:
+        """Set once the call has ended."""
+
+    @property
+    def key(self) -> Hashable:
+        """Read from the model call: law, calls with equal keys can share a forward."""
+
+    @property
+    def stage(self) -> Stage:
+        """What the model call is for."""
+
+    def fail(self, error: Exception) -> None:
+        """Let the model call raise `error`."""
+
+    def abort(self) -> None:
+        """End the pipeline call where it is held. Nothing happens to one that has ended."""
+
+
 class PipelineAdapter(Protocol):
-    """One model. Every method is called on the device thread, `load` first, `close` last and in any case."""
+    """One model. Every method is called on the device thread, `load` first, `close` last and in any case.
+
+    `run` serves request mode; `open` and `advance` serve step mode, and only a model whose capabilities say step has them.
+    """
 
     def load(self) -> Capabilities:
         """Make the model ready. Raises ModelLoadError."""
@@ -67,6 +95,18 @@ class PipelineAdapter(Protocol):
 
         Raises OutOfMemory when the rows do not fit, BatchAborted as the hook raised it, anything else when the
         culprit is unknown. Leaves the model fit for the next batch in every case.
+        """
+
+    def open(self, batch: Batch, on_step: StepHook, *, alone: bool) -> RowCall:
+        """Start the pipeline call of a batch of one row; it is held at its first model call.
+
+        `alone` keeps every forward of it to itself, so that it equals a plain call to the last bit.
+        """
+
+    def advance(self, calls: Sequence[RowCall]) -> None:
+        """One forward for held calls of equal key, then each goes on to its next model call or its end.
+
+        Raises OutOfMemory, or what the forward raised; the calls are then held as before.
         """
 
     def methods(self) -> Mapping[str, Callable[..., object]]:

@@ -43,8 +43,6 @@ class EngineConfig:
         _require_choice("dtype", self.dtype, get_args(Dtype))
         _require_choice("mode", self.mode, get_args(Mode))
         _require_choice("offload", self.offload, (None, *get_args(Offload)))
-        if self.mode == "step":
-            raise ValueError("mode: step mode is not available in this version; use 'auto' or 'request'")
         for name, value in (
             ("max_batch_rows", self.max_batch_rows),
             ("look_ahead", self.look_ahead),

@@ -126,7 +126,7 @@ class DiffusionEngine:
 
     def stats(self) -> EngineStats:
         """How it goes. Never blocks, works in any state."""
-        counters = self._loop.runner.counters
+        counters = self._loop.counters
         known = self._ready.done() and self._ready.exception() is None
         capabilities = self._ready.result() if known else None
         return EngineStats(
@@ -139,6 +139,7 @@ class DiffusionEngine:
             device=capabilities.device if capabilities else self._config.device,
             dtype=capabilities.dtype if capabilities else self._config.dtype,
             model=self._config.model,
+            mode=capabilities.mode if capabilities else self._config.mode,
             state=self._lifecycle.state.value,
         )
 

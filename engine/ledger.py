@@ -20,9 +20,13 @@ class Account:
     started_s: float | None = None
     steps_before: int = 0
     step: int | None = None
+    stage: Stage | None = None
+    stage_since_s: float = 0.0
     stage_s: dict[Stage, float] = field(default_factory=dict)
     device_s: float = 0.0
     batch_rows: int = 0
+    batches: int = 0
+    row_steps: dict[int, int] = field(default_factory=dict)
     media: dict[int, Media] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
 
@@ -38,10 +42,29 @@ class Account:
         self.step = self.steps_before + step
         return Progress(self.request.request_id, stage, self.step, self.steps_before + num_steps + steps_after)
 
-    def keep(self, row: Row, output: Output, batch_rows: int) -> bool:
+    def row_progress(self, row: Row, stage: Stage, step: int, num_steps: int) -> Progress:
+        """As `progress`, for rows that go their own ways: the steps of all its outputs, on average and rounded down."""
+        num_outputs = self.request.params.num_outputs
+        self.row_steps[row.index] = step
+        self.step = sum(self.row_steps.values()) // num_outputs
+        if num_outputs > 1:
+            stage = "decoding" if self.step == num_steps else "denoising" if self.step else stage
+        return Progress(self.request.request_id, stage, self.step, num_steps)
+
+    def enter_stage(self, stage: Stage | None, now: float) -> None:
+        """Time goes to `stage` from now on. For rows that go their own ways; batches share out their time at the end."""
+        if self.stage is not None:
+            self.stage_s[self.stage] = self.stage_s.get(self.stage, 0.0) + now - self.stage_since_s
+        self.stage, self.stage_since_s = stage, now
+
+    def took_part(self, batch_rows: int) -> None:
+        """A row of it ran in a batch of so many."""
+        self.batch_rows += batch_rows
+        self.batches += 1
+
+    def keep(self, row: Row, output: Output) -> bool:
         """Take a finished row; True when it was the last."""
         self.media[row.index] = output.media
-        self.batch_rows += batch_rows
         self.warnings.update(dict.fromkeys(output.warnings))
         return len(self.media) == self.request.params.num_outputs
 
@@ -53,7 +76,7 @@ class Account:
             denoise_ms=1000 * self.stage_s.get("denoising", 0.0),
             decode_ms=1000 * self.stage_s.get("decoding", 0.0),
             total_ms=1000 * (now - self.submitted_s),
-            batch_rows_mean=self.batch_rows / len(self.media),
+            batch_rows_mean=self.batch_rows / max(1, self.batches),
             device_seconds=self.device_s,
         )
         media = tuple(self.media[index] for index in sorted(self.media))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from concurrent.futures import Future
 
 from .adapter import Capabilities, PipelineAdapter
+from .batch_runner import BatchRunner
 from .config import EngineConfig
 from .errors import EngineClosed, EngineDead, RequestError, failure
 from .inbox import Abort, Call, Command, Inbox, Stop, Submit
@@ -17,8 +18,10 @@ from .ledger import Account, Ledger
 from .lifecycle import Lifecycle, State
 from .request import DiffusionRequest
 from .result import Aborted, Failed
-from .runner import Runner
 from .scheduler import Scheduler, SchedulerPolicy
+from .stats import Counters
+from .step_runner import StepRunner
+from .step_scheduler import StepScheduler
 from .warmup import warm_up
 
 log = logging.getLogger(__name__)
@@ -44,8 +47,20 @@ class DeviceLoop:
         self._clock = clock
         self._calls: deque[Call] = deque()
         self._stopping = False
-        self.scheduler = Scheduler(_policy(config))
-        self.runner = Runner(adapter, ledger, self.scheduler, clock, self._poll)
+        self.counters = Counters()
+        self._serve_batches()
+
+    def _serve_batches(self) -> None:
+        scheduler = Scheduler(_policy(self._config))
+        self.scheduler: Scheduler | StepScheduler = scheduler
+        self.runner: BatchRunner | StepRunner = BatchRunner(
+            self._adapter, self._ledger, scheduler, self.counters, self._clock, self._poll
+        )
+
+    def _serve_steps(self) -> None:
+        scheduler = StepScheduler(_policy(self._config))
+        self.scheduler = scheduler
+        self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self._clock)
 
     def run(self, ready: Future[Capabilities]) -> None:
         """Load, serve, tidy up. `ready` gets the model's capabilities, or the error that kept it from loading."""
@@ -63,8 +78,11 @@ class DeviceLoop:
 
     def _load(self) -> Capabilities:
         capabilities = self._adapter.load()
-        if capabilities.max_rows is not None:
+        if capabilities.mode == "step":
+            self._serve_steps()
+        elif capabilities.max_rows is not None:
             self.scheduler.limit(capabilities.max_rows)
+        log.info("%s is served in %s mode: %s", self._config.model, capabilities.mode, capabilities.mode_reason)
         if self._config.warmup:
             warm_up(self._adapter, capabilities)
         return capabilities
@@ -75,18 +93,15 @@ class DeviceLoop:
             self._run_calls()
             if self._stopping:
                 return
-            now = self._clock()
             paused = self._lifecycle.state is State.PAUSED
-            batch = None if paused else self.scheduler.plan(now)
-            if batch is not None:
-                self.runner.run(batch)
-            elif (command := self._inbox.get(self._sleep_s(now, paused))) is not None:
+            worked = not paused and self.runner.work()
+            if not worked and (command := self._inbox.get(self._sleep_s(paused))) is not None:
                 self._handle(command)
 
-    def _sleep_s(self, now: float, paused: bool) -> float | None:
+    def _sleep_s(self, paused: bool) -> float | None:
         wakes = (None if paused else self.scheduler.wake_s(), self._ledger.next_deadline_s())
         wake_s = min((wake for wake in wakes if wake is not None), default=None)
-        return None if wake_s is None else wake_s - now
+        return None if wake_s is None else wake_s - self._clock()
 
     def _poll(self) -> None:
         """Take all commands that are there and end what is past its deadline; never blocks."""
@@ -148,6 +163,7 @@ class DeviceLoop:
             if call.future.set_running_or_notify_cancel():
                 call.future.set_exception(EngineClosed(message))
         try:
+            self.runner.close()
             self._adapter.close()
         except Exception:
             log.exception("the model did not close")

@@ -14,7 +14,7 @@ def make_adapter(config: EngineConfig) -> PipelineAdapter:
     if config.model.startswith(FAKE):
         from .testing import FakeAdapter
 
-        return FakeAdapter.from_spec(config.model.removeprefix(FAKE))
-    from .adapters import whole_pipeline
+        return FakeAdapter.from_spec(config.model.removeprefix(FAKE), config.mode)
+    from .adapters import diffusers_adapter
 
-    return whole_pipeline(config)
+    return diffusers_adapter(config)

@@ -1,17 +1,13 @@
-"""Which rows run next. Pure: time is an argument, nothing here blocks, logs or knows of tensors.
+"""Request mode: which rows run next. Pure: time is an argument, nothing here blocks, logs or knows of tensors."""
 
-Waiting requests stand in one list in order of rank: priority, plus one level for every `ageing_s` waited. All age at
-the same rate, so the order of two requests never changes and a sorted list is enough.
-"""
-
-from bisect import insort
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from itertools import count
+from itertools import islice
 
 from .batch import Batch
 from .batch_key import BatchKey
-from .request import DiffusionRequest, Row
+from .request import DiffusionRequest
+from .waiting import Entry, Waiting
 
 MAX_STABLE_WINDOW_S = 0.05
 
@@ -30,32 +26,6 @@ class SchedulerPolicy:
     def stable_window_s(self) -> float:
         """A group to which nothing was added for so long is taken as complete."""
         return min(MAX_STABLE_WINDOW_S, self.wait_s / 5)
-
-
-@dataclass(eq=False, slots=True)
-class Entry:
-    """A waiting request: `next_row` rows of it have been planned, `passed` batches have overtaken it."""
-
-    request: DiffusionRequest
-    key: BatchKey
-    arrival_s: float
-    rank: tuple[float, int]
-    next_row: int = 0
-    passed: int = 0
-
-    @property
-    def rows_left(self) -> int:
-        return self.request.params.num_outputs - self.next_row
-
-    @property
-    def group(self) -> Hashable:
-        """Entries of equal group may share a batch."""
-        return id(self) if self.request.alone else self.key
-
-    def take(self, num_rows: int) -> tuple[Row, ...]:
-        first = self.next_row
-        self.next_row += num_rows
-        return tuple(Row(self.request, index) for index in range(first, self.next_row))
 
 
 @dataclass(slots=True)
@@ -93,22 +63,20 @@ class Scheduler:
 
     def __init__(self, policy: SchedulerPolicy) -> None:
         self._policy = policy
-        self._waiting: list[Entry] = []
-        self._sequence = count()
+        self._waiting = Waiting(policy.ageing_s)
         self._max_rows = policy.max_rows
         self._row_bounds: dict[Hashable, int] = {}
 
     @property
     def waiting_rows(self) -> int:
-        return sum(entry.rows_left for entry in self._waiting)
+        return self._waiting.rows
 
     def submit(self, request: DiffusionRequest, key: BatchKey, now: float) -> None:
-        rank = (now / self._policy.ageing_s - request.priority, next(self._sequence))
-        insort(self._waiting, Entry(request, key, now, rank), key=lambda entry: entry.rank)
+        self._waiting.add(request, key, now)
 
     def remove(self, request: DiffusionRequest) -> None:
         """Forget what still waits of a request; rows that were planned are not this class's any more."""
-        self._waiting = [entry for entry in self._waiting if entry.request is not request]
+        self._waiting.remove(request)
 
     def plan(self, now: float) -> Batch | None:
         """The batch to run now, or None when nothing should run yet. Its rows leave the queue."""
@@ -135,7 +103,7 @@ class Scheduler:
     def _groups(self) -> list[Group]:
         """Batches that may run, best first. An entry passed `max_passes` times is a barrier to all behind it."""
         groups: dict[Hashable, Group] = {}
-        for entry in self._waiting[: self._policy.look_ahead]:
+        for entry in islice(self._waiting, self._policy.look_ahead):
             groups.setdefault(entry.group, Group(self.max_rows(entry.key))).offer(entry)
             if entry.passed >= self._policy.max_passes:
                 break
@@ -148,5 +116,5 @@ class Scheduler:
             if entry.rank < last and id(entry) not in members:
                 entry.passed += 1
         rows = tuple(row for entry, num_rows in group.members for row in entry.take(num_rows))
-        self._waiting = [entry for entry in self._waiting if entry.rows_left]
+        self._waiting.forget_planned()
         return Batch(group.members[0][0].key, rows)

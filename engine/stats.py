@@ -7,7 +7,10 @@ STEP_MS_SMOOTHING = 0.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineStats:
-    """A snapshot. `step_ms` is a moving average over denoise steps of a whole batch, None before the first."""
+    """A snapshot. `step_ms` is a moving average over denoise steps of a whole batch, None before the first.
+
+    In step mode every denoise forward counts as a batch.
+    """
 
     waiting_rows: int
     running_rows: int
@@ -18,6 +21,7 @@ class EngineStats:
     device: str
     dtype: str
     model: str
+    mode: str
     state: str
 
 
@@ -34,7 +38,6 @@ class Counters:
     def batch_started(self, num_rows: int) -> None:
         self.batches += 1
         self.batch_rows += num_rows
-        self.running_rows = num_rows
 
     def step_done(self, ms: float) -> None:
         mean = ms if self.step_ms is None else self.step_ms

@@ -7,10 +7,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -18,9 +18,10 @@ from PIL import Image
 from .adapter import Capabilities, Output, RowOutcome, StepHook
 from .batch import Batch
 from .batch_key import BatchKey, Task
+from .config import Mode
 from .errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
 from .request import DiffusionRequest, Row
-from .result import Media
+from .result import Media, Stage
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -102,15 +103,82 @@ class FakeCall:
     steps: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class FakeForward:
+    """One call of the fake's `advance`: what for, and the rows (request id, index) that shared it."""
+
+    stage: Stage
+    rows: tuple[tuple[str, int], ...]
+
+
+class FakeRowCall:
+    """A RowCall: the same arithmetic as in `run`, in pieces."""
+
+    def __init__(
+        self,
+        row: Row,
+        num_steps: int,
+        on_step: StepHook,
+        decode: Callable[[Row, NDArray[np.float64]], RowOutcome],
+        *,
+        alone: bool,
+    ) -> None:
+        self.row = row
+        self.step = 0
+        self.stage: Stage = "encoding"
+        self.outcome: RowOutcome | None = None
+        self.aborted = False
+        self._num_steps = num_steps
+        self._on_step = on_step
+        self._decode = decode
+        self._alone = alone
+        on_step("encoding", 0, num_steps)
+
+    @property
+    def key(self) -> Hashable:
+        params = self.row.request.params
+        return self if self._alone else (self.stage, params.height, params.width)
+
+    def go_on(self) -> None:
+        if self.stage == "encoding":
+            self._latents, self._condition = _noise(self.row), _condition(self.row)
+            self._tell("denoising")
+        elif self.stage == "denoising":
+            self._latents = 0.75 * self._latents + 0.25 * self._condition
+            self.step += 1
+            self._tell("denoising")
+            if self.step == self._num_steps:
+                self._tell("decoding")
+        else:
+            self.outcome = self._decode(self.row, self._latents)
+
+    def fail(self, error: Exception) -> None:
+        self.outcome = error
+
+    def abort(self) -> None:
+        self.aborted = self.outcome is None
+
+    def _tell(self, stage: Stage) -> None:
+        self.stage = stage
+        self._on_step(stage, self.step, self._num_steps, partial(_preview, [self._latents]))
+
+
 class FakeAdapter:
     """A PipelineAdapter whose every row is a function of its own request and seed, to the last bit, in any company.
 
     `calls` records what ran; `sleep` gets the seconds of each step; `extra_methods` join its methods.
     """
 
-    def __init__(self, spec: FakeSpec | None = None, sleep: Callable[[float], None] = time.sleep) -> None:
+    def __init__(
+        self,
+        spec: FakeSpec | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+        mode: Literal["request", "step"] = "request",
+    ) -> None:
         self.spec = spec or FakeSpec()
+        self.mode = mode
         self.calls: list[FakeCall] = []
+        self.forwards: list[FakeForward] = []
         self.closed = False
         self.extra_methods: dict[str, Callable[..., object]] = {}
         self._sleep = sleep
@@ -118,8 +186,10 @@ class FakeAdapter:
         self._profiles: list[str] = []
 
     @classmethod
-    def from_spec(cls, text: str) -> FakeAdapter:
+    def from_spec(cls, text: str, mode: Mode = "auto") -> FakeAdapter:
         """From `name=value,…` with the fields of FakeSpec, as in `fake:step_ms=5,kill_prompt=poison`.
+
+        It serves both modes; `auto` is request mode.
 
         Raises ValueError naming a field that does not exist or a value that is none.
         """
@@ -129,7 +199,7 @@ class FakeAdapter:
             if name not in {item.name for item in fields(FakeSpec)}:
                 raise ValueError(f"model: a fake has no {name!r}")
             spec = replace(spec, **{name: _parse(name, value)})
-        return cls(spec)
+        return cls(spec, mode="step" if mode == "step" else "request")
 
     def load(self) -> Capabilities:
         time.sleep(self.spec.load_ms / 1000)
@@ -137,7 +207,13 @@ class FakeAdapter:
             raise RuntimeError("this fake does not load")
         tasks: frozenset[Task] = frozenset({"text2image", "image2image", "inpaint"})
         return Capabilities(
-            model_class="FakePipeline", device="cpu", dtype="float32", tasks=tasks, default_size=(16, 16)
+            model_class="FakePipeline",
+            device="cpu",
+            dtype="float32",
+            tasks=tasks,
+            default_size=(16, 16),
+            mode=self.mode,
+            mode_reason="a fake does as it is told",
         )
 
     def batch_key(self, request: DiffusionRequest) -> BatchKey:
@@ -159,10 +235,26 @@ class FakeAdapter:
             image_size=None if request.image is None else request.image.size,
         )
 
+    def open(self, batch: Batch, on_step: StepHook, *, alone: bool) -> FakeRowCall:
+        """Held at its encoding, at each of its steps and at its decoding, each of which may be shared."""
+        (row,) = batch.rows
+        return FakeRowCall(row, _num_steps(batch), on_step, self._decode, alone=alone)
+
+    def advance(self, calls: Sequence[FakeRowCall]) -> None:
+        stage = calls[0].stage
+        assert len({call.key for call in calls}) == 1
+        self.forwards.append(FakeForward(stage, tuple((call.row.request.request_id, call.row.index) for call in calls)))
+        if len(calls) > self.spec.oom_above:
+            raise OutOfMemory(f"{len(calls)} rows do not fit")
+        if stage == "denoising":
+            self._sleep(self.spec.step_ms / 1000)
+            for call in calls:
+                self._misbehave((call.row,), call.step + 1)
+        for call in calls:
+            call.go_on()
+
     def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
-        num_steps = batch.key.num_inference_steps
-        if batch.key.strength is not None:
-            num_steps = int(num_steps * batch.key.strength)
+        num_steps = _num_steps(batch)
         call = FakeCall(tuple((row.request.request_id, row.index) for row in batch.rows))
         self.calls.append(call)
         if len(batch.rows) > self.spec.oom_above:
@@ -173,7 +265,7 @@ class FakeAdapter:
         on_step("denoising", 0, num_steps)
         for step in range(1, num_steps + 1):
             self._sleep(self.spec.step_ms / 1000)
-            self._misbehave(batch, step)
+            self._misbehave(batch.rows, step)
             latents = [0.75 * x + 0.25 * c for x, c in zip(latents, conditions, strict=True)]
             call.steps.append(step)
             on_step("denoising", step, num_steps, partial(_preview, latents))
@@ -197,17 +289,17 @@ class FakeAdapter:
     def close(self) -> None:
         self.closed = True
 
-    def _misbehave(self, batch: Batch, step: int) -> None:
+    def _misbehave(self, rows: Sequence[Row], step: int) -> None:
         if step != self.spec.fail_step:
             return
-        if _hit(batch, self.spec.hang_prompt):
+        if _hit(rows, self.spec.hang_prompt):
             time.sleep(HANG_S)
-        if _hit(batch, self.spec.kill_prompt):
+        if _hit(rows, self.spec.kill_prompt):
             os.kill(os.getpid(), signal.SIGKILL)
-        if _hit(batch, self.spec.lost_prompt):
+        if _hit(rows, self.spec.lost_prompt):
             self._lost = True
             raise RuntimeError("an illegal access was met")
-        if _hit(batch, self.spec.fail_prompt):
+        if _hit(rows, self.spec.fail_prompt):
             raise RuntimeError("the fake model failed")
 
     def _decode(self, row: Row, latents: NDArray[np.float64]) -> RowOutcome:
@@ -228,8 +320,13 @@ def _parse(name: str, value: str) -> Any:
         raise ValueError(f"model: {name} of a fake cannot be {value!r}") from None
 
 
-def _hit(batch: Batch, word: str | None) -> bool:
-    return word is not None and any(word in row.request.prompt for row in batch.rows)
+def _hit(rows: Sequence[Row], word: str | None) -> bool:
+    return word is not None and any(word in row.request.prompt for row in rows)
+
+
+def _num_steps(batch: Batch) -> int:
+    num_steps = batch.key.num_inference_steps
+    return num_steps if batch.key.strength is None else int(num_steps * batch.key.strength)
 
 
 def _noise(row: Row) -> NDArray[np.float64]:

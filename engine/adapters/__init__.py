@@ -5,10 +5,13 @@ from ..config import EngineConfig
 from ..errors import ModelLoadError
 
 
-def whole_pipeline(config: EngineConfig) -> PipelineAdapter:
+def diffusers_adapter(config: EngineConfig) -> PipelineAdapter:
     """Raises ModelLoadError when torch, diffusers or transformers cannot be imported."""
     try:
-        from .whole import WholePipeline
+        if config.mode == "request":
+            from .whole import WholePipeline as Adapter
+        else:
+            from .stepwise import StepPipeline as Adapter
     except ImportError as error:
         raise ModelLoadError(f"cannot serve {config.model}: {error}. Try: pip install 'safelight[worker]'") from error
-    return WholePipeline(config)
+    return Adapter(config)

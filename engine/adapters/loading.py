@@ -120,11 +120,6 @@ def _place(pipeline: Any, device: torch.device, config: EngineConfig) -> None:
         pipeline.enable_sequential_cpu_offload(device=device)
     else:
         pipeline.to(device)
-    if config.compile:
-        for name in ("unet", "transformer", "transformer_2"):
-            module = pipeline.components.get(name)
-            if module is not None:
-                module.compile()
 
 
 def _explain(config: EngineConfig, error: Exception) -> str:

@@ -8,13 +8,14 @@ import gc
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..adapter import Capabilities, Output, RowOutcome, StepHook
+from ..adapter import Capabilities, Output, RowCall, RowOutcome, StepHook
 from ..batch import Batch
 from ..batch_key import BatchKey, Task
 from ..config import EngineConfig
@@ -26,12 +27,24 @@ from .noise_schedulers import NoiseSchedulers
 from .pipeline_call import PipelineCall
 from .profiler import Profiler
 from .prompts import PromptReader
+from .step_safety import denoisers_of
 from .task_pipeline import TaskPipeline, pipelines_by_task
 
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 FALLBACK_SIZE = 512
 #: checked by every pipeline over a UNet, whatever its VAE
 UNET_SIZE_MULTIPLE = 8
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """What one pipeline call gave: an outcome a row, and the latents `[B, …]` after the last step."""
+
+    outcomes: Sequence[RowOutcome]
+    latents: torch.Tensor | None
 
 
 class WholePipeline:
@@ -42,10 +55,11 @@ class WholePipeline:
         self._profiler = Profiler()
         self._modes = ExitStack()
         self._tasks: Mapping[Task, TaskPipeline] = {}
+        self._loaded: Any = None
 
     def load(self) -> Capabilities:
         loaded = load_pipeline(self._config)
-        pipeline = loaded.pipeline
+        self._loaded = pipeline = loaded.pipeline
         self._device = loaded.device
         self._tasks = pipelines_by_task(pipeline)
         self._noise_schedulers = NoiseSchedulers(pipeline.scheduler)
@@ -54,6 +68,8 @@ class WholePipeline:
         self._size_multiple = _size_multiple(pipeline)
         # Entered once: pipelines switch gradients back on when they return.
         self._modes.enter_context(torch.inference_mode())
+        if self._config.compile and self._config.mode == "request":
+            self._compile()
         return self._capabilities(loaded, own)
 
     def batch_key(self, request: DiffusionRequest) -> BatchKey:
@@ -77,15 +93,15 @@ class WholePipeline:
         )
 
     def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
-        try:
-            return self._run(batch, on_step)
-        except (RuntimeError, MemoryError) as error:
-            if not _is_out_of_memory(error):
-                raise
-            message = str(error).partition("\n")[0]
-        # Only here is the error gone, and with it the frames that hold the tensors.
-        self._release_memory()
-        raise OutOfMemory(f"{len(batch.rows)} rows do not fit the device: {message}")
+        # Pipelines that draw beside their generators become reproducible too, as long as they run alone.
+        torch.manual_seed(batch.rows[0].seed)
+        return self._within_memory(len(batch.rows), lambda: self._render(batch, on_step).outcomes)
+
+    def open(self, batch: Batch, on_step: StepHook, *, alone: bool) -> RowCall:
+        raise NotImplementedError("served in request mode")
+
+    def advance(self, calls: Sequence[RowCall]) -> None:
+        raise NotImplementedError("served in request mode")
 
     def methods(self) -> Mapping[str, Callable[..., object]]:
         return {
@@ -103,8 +119,14 @@ class WholePipeline:
 
     def close(self) -> None:
         self._tasks = {}
+        self._loaded = None
         self._modes.close()
         self._release_memory()
+
+    def _compile(self) -> None:
+        """The first call of each size then takes minutes."""
+        for module in denoisers_of(self._loaded).values():
+            module.compile()
 
     def _capabilities(self, loaded: LoadedPipeline, own: TaskPipeline) -> Capabilities:
         noise_config = loaded.pipeline.scheduler.config
@@ -125,20 +147,31 @@ class WholePipeline:
             raise InvalidRequest(f"{self._config.model} does not serve {task}; it serves: {served}")
         return self._tasks[task]
 
-    def _run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
+    def _within_memory(self, num_rows: int, function: Callable[[], T]) -> T:
+        """Raises OutOfMemory in place of whatever says so in torch's words."""
+        try:
+            return function()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            message = str(error).partition("\n")[0]
+        # Only here is the error gone, and with it the frames that hold the tensors.
+        self._release_memory()
+        raise OutOfMemory(f"{num_rows} rows do not fit the device: {message}")
+
+    def _render(self, batch: Batch, on_step: StepHook) -> Rendered:
         pipeline = self._pipeline(batch.key.task)
         assert batch.key.noise_scheduler is not None
         noise_scheduler = self._noise_schedulers.fresh(batch.key.noise_scheduler)
         call = PipelineCall(pipeline.pipeline, noise_scheduler, on_step)
-        # Pipelines that draw beside their generators become reproducible too, as long as they run alone.
-        torch.manual_seed(batch.rows[0].seed)
         try:
             result = call(pipeline.arguments(batch), pipeline.planned_steps(batch.rows[0].request.params))
         except ValueError as error:
             if call.num_steps_done:
                 raise
             raise InvalidRequest(str(error)) from error
-        return self._outcomes(batch, pipeline, result, _finite_rows(call.latents, len(batch.rows)))
+        outcomes = self._outcomes(batch, pipeline, result, _finite_rows(call.latents, len(batch.rows)))
+        return Rendered(outcomes, call.latents)
 
     def _outcomes(
         self, batch: Batch, pipeline: TaskPipeline, result: Any, finite: Sequence[bool]
@@ -207,6 +240,6 @@ def _finite_rows(latents: torch.Tensor | None, num_rows: int) -> Sequence[bool]:
     return rows
 
 
-def _is_out_of_memory(error: Exception) -> bool:
+def is_out_of_memory(error: Exception) -> bool:
     text = str(error)
     return isinstance(error, MemoryError) or any(known in text for known in OUT_OF_MEMORY_TEXTS)

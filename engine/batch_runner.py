@@ -1,4 +1,4 @@
-"""Runs one planned batch to the end of every request in it, so that each fails, if it must, for its own reasons alone.
+"""Request mode: runs one planned batch to the end of all its requests; each fails, if it must, for its own reasons.
 
 Out of memory: the batch is run again in halves, and the bound is learned. Any other error: its requests are run again
 one at a time, once. A row that comes out unusable fails its own request.
@@ -72,7 +72,7 @@ class Attempt:
             account.stream.put(Preview(account.request.request_id, step, preview(index)))
 
 
-class Runner:
+class BatchRunner:
     """Runs batches on an adapter. Device thread only."""
 
     def __init__(
@@ -80,15 +80,26 @@ class Runner:
         adapter: PipelineAdapter,
         ledger: Ledger,
         scheduler: Scheduler,
+        counters: Counters,
         clock: Callable[[], float],
         poll: Callable[[], None],
     ) -> None:
         self._adapter = adapter
         self._ledger = ledger
         self._scheduler = scheduler
+        self._counters = counters
         self._clock = clock
         self._poll = poll
-        self.counters = Counters()
+
+    def work(self) -> bool:
+        """Run the batch that is due, if one is. Returns whether there was one. Raises DeviceLost."""
+        batch = self._scheduler.plan(self._clock())
+        if batch is not None:
+            self.run(batch)
+        return batch is not None
+
+    def close(self) -> None:
+        """Nothing is under way between two batches."""
 
     def run(self, batch: Batch) -> None:
         """Returns when every row has been delivered or given up. Raises DeviceLost when the device is gone."""
@@ -97,7 +108,7 @@ class Runner:
             alive = self._alive(pending.popleft())
             if alive is not None:
                 pending.extendleft(reversed(self._attempt(alive)))
-        self.counters.running_rows = 0
+        self._counters.running_rows = 0
 
     def end(self, account: Account, event: Terminal) -> None:
         """The one way in which the device thread ends a request, waiting or running."""
@@ -111,7 +122,7 @@ class Runner:
     def _attempt(self, batch: Batch) -> Sequence[Batch]:
         """Run once; returns what has to be run again."""
         self._start(batch)
-        attempt = Attempt(batch, self._ledger, self.counters, self._clock, self._poll)
+        attempt = Attempt(batch, self._ledger, self._counters, self._clock, self._poll)
         try:
             outcomes = self._adapter.run(batch, attempt)
             assert len(outcomes) == len(batch.rows)
@@ -127,7 +138,8 @@ class Runner:
         return ()
 
     def _start(self, batch: Batch) -> None:
-        self.counters.batch_started(len(batch.rows))
+        self._counters.batch_started(len(batch.rows))
+        self._counters.running_rows = len(batch.rows)
         for request in batch.requests:
             account = self._ledger.of(request)
             if account is not None and account.started_s is None:
@@ -164,6 +176,7 @@ class Runner:
             if isinstance(outcome, Exception):
                 self.end(account, failure(row.request.request_id, outcome))
                 continue
-            self.counters.rows_done += 1
-            if account.keep(row, outcome, len(batch.rows)):
+            self._counters.rows_done += 1
+            account.took_part(len(batch.rows))
+            if account.keep(row, outcome):
                 self.end(account, account.completed(self._clock()))

@@ -1,0 +1,94 @@
+"""Where pipeline calls meet: each runs as a greenlet and is held when it calls one of the shared models.
+
+A call that is not one of ours, and any call under autocast (which is a state of the thread that a switch would carry to
+others), goes straight through. Greenlets share the device thread: no locks, one CUDA stream, one OpenMP team.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import greenlet
+import torch
+
+from .call import ModelCall, read_call
+from .content import Contents
+from .site import Site
+
+
+class Rendezvous:
+    """Patches the sites while it is open. Device thread only."""
+
+    def __init__(self, sites: Iterable[Site]) -> None:
+        self._sites = tuple(sites)
+        self._contents = Contents()
+        for site in self._sites:
+            site.patch(self._hold)
+
+    @property
+    def sites(self) -> tuple[Site, ...]:
+        return self._sites
+
+    def close(self) -> None:
+        """Leave the modules as they were. Idempotent."""
+        for site in self._sites:
+            site.restore()
+
+    def _hold(self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        current = greenlet.getcurrent()
+        if not isinstance(current, HeldCall) or _autocasts():
+            return site.original(*args, **kwargs)
+        arguments = site.named(args, kwargs)
+        if arguments is None:
+            return site.original(*args, **kwargs)
+        return current.hold(read_call(site, arguments, self._contents, alone=current.alone))
+
+
+def _autocasts() -> bool:
+    return any(torch.is_autocast_enabled(device) for device in ("cuda", "cpu"))
+
+
+class CallAborted(BaseException):
+    """Ends a held pipeline call. No Exception, so that no library keeps it."""
+
+
+class HeldCall(greenlet.greenlet):  # type: ignore[misc]
+    """A function that runs on the device thread in pieces: `step` goes on to its next model call, or to its end."""
+
+    def __init__(self, function: Callable[[], Any], *, alone: bool = False) -> None:
+        super().__init__(run=self._main)
+        self._function = function
+        self.alone = alone
+        self.call: ModelCall | None = None
+        self.result: Any = None
+        self.error: BaseException | None = None
+
+    def step(self, answer: Any = None) -> None:
+        """Start, or go on with the model's answer. Returns when the function is held again or has ended."""
+        self._enter(self.switch, answer) if self.call is not None else self._enter(self.switch)
+
+    def fail(self, error: BaseException) -> None:
+        """Let the held model call raise `error` where the function called it."""
+        self._enter(self.throw, error)
+
+    def abort(self) -> None:
+        """End the function where it is held. Nothing happens after its end."""
+        if self.call is not None:
+            self._enter(self.throw, CallAborted())
+
+    def hold(self, call: ModelCall) -> Any:
+        """Called from within: hand over the model call, and come back with its answer."""
+        self.call = call
+        return self._hub.switch()
+
+    def _enter(self, switch: Callable[..., Any], *values: Any) -> None:
+        self._hub = greenlet.getcurrent()
+        self.call = None
+        switch(*values)
+
+    def _main(self) -> None:
+        try:
+            self.result = self._function()
+        except BaseException as error:
+            self.error = error
+        # The greenlet's parent is the one that made it, which is not always the one that goes on with it.
+        self.parent = self._hub

@@ -1,0 +1,100 @@
+"""Proof at load time that merged forwards give what separate ones give, on two small requests that differ in all they may.
+
+A model that fails it is served all the same, its rows in turn instead of together.
+"""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..adapter import Capabilities, PreviewRow
+from ..batch import Batch
+from ..request import DiffusionRequest, Row
+from ..result import Stage
+from ..warmup import warmup_request
+
+if TYPE_CHECKING:
+    from .stepwise import DiffusersRowCall, StepPipeline
+
+PROMPTS = ("a red house", "two blue boats at night under a very small moon")
+STEPS = (2, 3)
+#: largest difference of two final latents over the largest value, that is rounding and not a mix-up
+TOLERANCES = {"float32": 1e-3, "float16": 5e-2, "bfloat16": 1e-1}
+
+
+@dataclass(frozen=True, slots=True)
+class SelfCheck:
+    """Whether merging is right and happens at all, and what was seen, in words."""
+
+    merges: bool
+    words: str
+
+
+def self_check(adapter: "StepPipeline", capabilities: Capabilities) -> SelfCheck:
+    """Run both requests apart, then together, the second one joining late, and compare."""
+    requests = _requests(capabilities)
+    try:
+        apart = [_together(adapter, [request], alone=True)[0][0] for request in requests]
+        merged, num_shared = _together(adapter, requests, alone=False)
+    except Exception as error:
+        return SelfCheck(False, f"the self-check of merged calls failed: {type(error).__name__}: {error}")
+    if num_shared == 0:
+        return SelfCheck(False, "two requests never called the denoiser in a way that could be merged")
+    difference = max(_difference(one, other) for one, other in zip(apart, merged, strict=True))
+    if not difference <= TOLERANCES[capabilities.dtype]:
+        return SelfCheck(False, f"merged calls differ from separate ones by {difference:.1e} of the latents' range")
+    return SelfCheck(True, f"the calls of different requests merge, within {difference:.0e} of the latents' range")
+
+
+def _requests(capabilities: Capabilities) -> Sequence[DiffusionRequest]:
+    base = warmup_request(capabilities)
+    return [
+        replace(
+            base,
+            request_id=f"self-check {index}",
+            prompt=prompt,
+            params=replace(base.params, seed=index, num_inference_steps=steps, guidance_scale=3.0 + index),
+        )
+        for index, (prompt, steps) in enumerate(zip(PROMPTS, STEPS, strict=True))
+    ]
+
+
+def _together(
+    adapter: "StepPipeline", requests: Sequence[DiffusionRequest], *, alone: bool
+) -> tuple[list[torch.Tensor | None], int]:
+    """The final latents of each, and how many denoise forwards were shared. One joins after each forward."""
+    batches = [Batch(adapter.batch_key(request), (Row(request, 0),)) for request in requests]
+    calls: list[DiffusersRowCall] = []
+    num_shared = 0
+    try:
+        while batches or any(call.outcome is None for call in calls):
+            if batches:
+                calls.append(adapter.open(batches.pop(0), _ignore, alone=alone))
+            groups: dict[Hashable, list[Any]] = defaultdict(list)
+            for call in calls:
+                if call.outcome is None:
+                    groups[call.key].append(call)
+            for group in groups.values():
+                num_shared += len(group) > 1 and group[0].stage == "denoising"
+                adapter.advance(group)
+    finally:
+        for call in calls:
+            call.abort()
+    for call in calls:
+        if isinstance(call.outcome, Exception):
+            raise call.outcome
+    return [call.rendered.latents for call in calls], num_shared
+
+
+def _difference(one: torch.Tensor | None, other: torch.Tensor | None) -> float:
+    if one is None or other is None or one.shape != other.shape:
+        return float("inf")
+    scale = one.float().abs().max().item()
+    return (one.float() - other.float()).abs().max().item() / max(scale, 1e-12)
+
+
+def _ignore(stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
+    """Nobody watches a self-check."""

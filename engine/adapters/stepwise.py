@@ -1,0 +1,144 @@
+"""Step mode for unmodified diffusers pipelines.
+
+Every row runs a pipeline call of its own, on a view of the pipeline with its own noise scheduler. The models that the
+calls share hold each call at its door; the engine lets those in together whose calls can be one. The idea and what it
+costs: docs/decisions/0005-step-mode.md.
+"""
+
+import logging
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from dataclasses import replace
+
+import torch
+
+from ..adapter import Capabilities, RowCall, RowOutcome, StepHook
+from ..batch import Batch
+from ..config import EngineConfig
+from ..errors import ModelError, ModelLoadError, OutOfMemory
+from ..result import Stage
+from .merging.call import run_calls
+from .merging.leaves import CannotSplit
+from .merging.rendezvous import HeldCall, Rendezvous
+from .merging.site import Site
+from .self_check import self_check
+from .step_safety import denoisers_of, why_not
+from .whole import Rendered, WholePipeline, is_out_of_memory
+
+log = logging.getLogger(__name__)
+
+
+class DiffusersRowCall:
+    """A RowCall over a greenlet."""
+
+    def __init__(self, render: Callable[[], Rendered], *, alone: bool) -> None:
+        self.held = HeldCall(render, alone=alone)
+        self.held.step()
+
+    @property
+    def outcome(self) -> RowOutcome | None:
+        if self.held.call is not None:
+            return None
+        error = self.held.error
+        if error is None:
+            return self.rendered.outcomes[0]
+        if isinstance(error, Exception):
+            return OutOfMemory(str(error).partition("\n")[0]) if is_out_of_memory(error) else error
+        return ModelError(f"the pipeline was ended by {type(error).__name__}")
+
+    @property
+    def rendered(self) -> Rendered:
+        """Everything that the finished call gave."""
+        rendered = self.held.result
+        assert isinstance(rendered, Rendered)
+        return rendered
+
+    @property
+    def key(self) -> Hashable:
+        assert self.held.call is not None
+        return self.held.call.key
+
+    @property
+    def stage(self) -> Stage:
+        assert self.held.call is not None
+        return self.held.call.site.stage
+
+    def fail(self, error: Exception) -> None:
+        self.held.fail(error)
+
+    def abort(self) -> None:
+        self.held.abort()
+
+
+class StepPipeline(WholePipeline):
+    """A PipelineAdapter for both modes; which one is settled while it loads."""
+
+    def __init__(self, config: EngineConfig) -> None:
+        super().__init__(config)
+        self._rendezvous: Rendezvous | None = None
+
+    def load(self) -> Capabilities:
+        """Raises ModelLoadError, also when step mode is demanded of a pipeline that cannot have it."""
+        capabilities = super().load()
+        accepts_generator = all(task.accepts("generator") for task in self._tasks.values())
+        reason = why_not(self._loaded, self._config, accepts_generator=accepts_generator)
+        if reason is not None:
+            if self._config.mode == "step":
+                self.close()
+                raise ModelLoadError(f"{self._config.model} cannot be served in step mode: {reason}. Try mode='request'.")
+            return self._in_request_mode(capabilities, reason)
+        self._rendezvous = Rendezvous(self._sites())
+        check = self_check(self, capabilities)
+        if not check.merges and self._config.mode == "auto":
+            self._rendezvous.close()
+            return self._in_request_mode(capabilities, f"{check.words}, and without merging request mode is faster")
+        if not check.merges:
+            for site in self._rendezvous.sites:
+                site.mergeable = False
+        return replace(capabilities, mode="step", mode_reason=check.words)
+
+    def _in_request_mode(self, capabilities: Capabilities, reason: str) -> Capabilities:
+        if self._config.compile:
+            self._compile()
+        return replace(capabilities, mode_reason=reason)
+
+    def open(self, batch: Batch, on_step: StepHook, *, alone: bool) -> DiffusersRowCall:
+        return DiffusersRowCall(lambda: self._render(batch, on_step), alone=alone)
+
+    def advance(self, calls: Sequence[RowCall]) -> None:
+        held = [call.held for call in calls if isinstance(call, DiffusersRowCall)]
+        model_calls = [one.call for one in held if one.call is not None]
+        assert len(model_calls) == len(calls)
+        try:
+            answers = self._within_memory(len(calls), lambda: run_calls(model_calls))
+        except CannotSplit as error:
+            site = model_calls[0].site
+            log.warning("%s is not merged any more: its output has %s", site.name, error)
+            site.mergeable = False
+            raise
+        for one, answer in zip(held, answers, strict=True):
+            one.step(answer)
+
+    def close(self) -> None:
+        if self._rendezvous is not None:
+            self._rendezvous.close()
+        super().close()
+
+    def _sites(self) -> Iterable[Site]:
+        """The doors of the models that all tasks share."""
+        pipelines = {id(task.pipeline): task.pipeline for task in self._tasks.values()}.values()
+        seen: set[int] = set()
+        for pipeline in pipelines:
+            for name, module in denoisers_of(pipeline).items():
+                if id(module) not in seen:
+                    seen.add(id(module))
+                    yield Site.of(name, module, "forward", "denoising", compiled=self._config.compile)
+            for name, module in pipeline.components.items():
+                if not isinstance(module, torch.nn.Module) or id(module) in seen:
+                    continue
+                if name.startswith("text_encoder"):
+                    seen.add(id(module))
+                    yield Site.of(name, module, "forward", "encoding")
+                elif name in ("vae", "vqvae", "movq"):
+                    seen.add(id(module))
+                    yield Site.of(name, module, "encode", "encoding", mergeable=False)
+                    yield Site.of(name, module, "decode", "decoding")

@@ -1,0 +1,164 @@
+"""Step mode: one model call at a time for all the rows that can share it; rows join and leave in between.
+
+A row that fails takes nobody along: a forward that fails for several is repeated for each alone, one that does not fit
+is repeated in halves.
+"""
+
+from collections.abc import Callable
+
+from .adapter import Output, PipelineAdapter, PreviewRow, RowCall
+from .batch import Batch
+from .errors import OutOfMemory, failure
+from .ledger import Account, Ledger
+from .request import Row
+from .result import Preview, Progress, Stage, Started, Terminal
+from .stats import Counters
+from .step_scheduler import Slot, StepScheduler
+
+
+class RowHook:
+    """The step hook of one row's pipeline call: tells progress, and keeps the time of the request's stages."""
+
+    def __init__(self, row: Row, account: Account, clock: Callable[[], float]) -> None:
+        self._row = row
+        self._account = account
+        self._clock = clock
+        self._told: Progress | None = None
+
+    def __call__(self, stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
+        account = self._account
+        progress = account.row_progress(self._row, stage, step, num_steps)
+        account.enter_stage(progress.stage, self._clock())
+        if progress != self._told:
+            account.stream.put(progress)
+            self._told = progress
+        every = account.request.params.preview_every
+        if preview is not None and every and step and step % every == 0 and self._is_first_unfinished():
+            account.stream.put(Preview(account.request.request_id, step, preview(0)))
+
+    def _is_first_unfinished(self) -> bool:
+        return self._row.index == min(index for index in self._account.row_steps if index not in self._account.media)
+
+
+class StepRunner:
+    """Moves rows forward on an adapter. Device thread only."""
+
+    def __init__(
+        self,
+        adapter: PipelineAdapter,
+        ledger: Ledger,
+        scheduler: StepScheduler,
+        counters: Counters,
+        clock: Callable[[], float],
+    ) -> None:
+        self._adapter = adapter
+        self._ledger = ledger
+        self._scheduler = scheduler
+        self._counters = counters
+        self._clock = clock
+        self._calls: dict[Slot, RowCall] = {}
+
+    def work(self) -> bool:
+        """Let rows leave and join, then one forward. Returns whether there was one. Raises DeviceLost."""
+        for slot in [slot for slot in self._calls if self._ledger.of(slot.request) is None]:
+            self._leave(slot)
+        for slot in self._scheduler.join():
+            self._open(slot)
+        group = self._scheduler.choose()
+        self._counters.running_rows = len(self._calls)
+        if group:
+            self._forward(group)
+        return bool(group)
+
+    def end(self, account: Account, event: Terminal) -> None:
+        """The one way in which the device thread ends a request. Rows of it under way leave before the next forward."""
+        self._scheduler.remove(account.request)
+        self._ledger.end(account, event)
+
+    def close(self) -> None:
+        """End every call where it is held."""
+        for slot in list(self._calls):
+            self._leave(slot)
+
+    def _open(self, slot: Slot) -> None:
+        account = self._ledger.of(slot.request)
+        if account is None:
+            self._scheduler.leave(slot)
+            return
+        if account.started_s is None:
+            account.started_s = self._clock()
+            account.stream.put(Started(slot.request.request_id, len(self._scheduler.active)))
+        try:
+            call = self._adapter.open(
+                Batch(slot.entry.key, (slot.row,)),
+                RowHook(slot.row, account, self._clock),
+                alone=slot.request.alone,
+            )
+        except Exception as error:
+            self._scheduler.leave(slot)
+            self.end(account, failure(slot.request.request_id, error))
+            return
+        self._calls[slot] = call
+        self._settle(slot)
+
+    def _forward(self, group: list[Slot]) -> None:
+        began = self._clock()
+        try:
+            self._adapter.advance([self._calls[slot] for slot in group])
+        except OutOfMemory as error:
+            if len(group) > 1:
+                self._scheduler.bound(group[0].key, (len(group) + 1) // 2)
+            else:
+                self._calls[group[0]].fail(error)
+        except Exception as error:
+            self._adapter.probe()
+            if len(group) == 1:
+                self._calls[group[0]].fail(error)
+            for slot in group:
+                slot.apart = True
+        else:
+            self._count(group, began)
+            for slot in group:
+                slot.apart = False
+        self._charge(group, self._clock() - began)
+        for slot in group:
+            self._settle(slot)
+
+    def _count(self, group: list[Slot], began: float) -> None:
+        if group[0].stage != "denoising":
+            return
+        self._counters.batch_started(len(group))
+        self._counters.step_done(1000 * (self._clock() - began))
+        for slot in group:
+            account = self._ledger.of(slot.request)
+            if account is not None:
+                account.took_part(len(group))
+
+    def _charge(self, group: list[Slot], seconds: float) -> None:
+        for slot in group:
+            account = self._ledger.of(slot.request)
+            if account is not None:
+                account.device_s += seconds / len(group)
+
+    def _settle(self, slot: Slot) -> None:
+        """After its call has gone on: note where it is held now, or deliver what came out."""
+        call = self._calls[slot]
+        outcome = call.outcome
+        if outcome is None:
+            slot.key, slot.stage = call.key, call.stage
+            return
+        self._leave(slot)
+        account = self._ledger.of(slot.request)
+        if account is None:
+            return
+        if isinstance(outcome, Output):
+            self._counters.rows_done += 1
+            if account.keep(slot.row, outcome):
+                account.enter_stage(None, self._clock())
+                self.end(account, account.completed(self._clock()))
+        else:
+            self.end(account, failure(slot.request.request_id, outcome))
+
+    def _leave(self, slot: Slot) -> None:
+        self._scheduler.leave(slot)
+        self._calls.pop(slot).abort()

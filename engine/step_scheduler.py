@@ -1,0 +1,146 @@
+"""Step mode: which rows are under way, and which of them the next forward serves. Pure, as the other scheduler is.
+
+Rows join and leave between two model calls. `max_rows` of them are active; a row of higher priority may take the place of
+an active one, which is then held where it stands and goes on later, no step lost.
+"""
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from .batch_key import BatchKey
+from .request import DiffusionRequest, Row
+from .result import Stage
+from .scheduler import SchedulerPolicy
+from .waiting import Entry, Waiting
+
+
+@dataclass(eq=False, slots=True)
+class Slot:
+    """A row under way, standing before a model call of `stage`. Slots of equal `key` may share that call's forward.
+
+    `served` is the number of the last forward that it took part in. `apart`: a forward with others failed, the next is
+    its own.
+    """
+
+    entry: Entry
+    row: Row
+    served: int
+    key: Hashable = None
+    stage: Stage = "encoding"
+    held: bool = False
+    apart: bool = False
+
+    @property
+    def request(self) -> DiffusionRequest:
+        return self.row.request
+
+    @property
+    def group(self) -> Hashable:
+        return self if self.apart else self.key
+
+
+class StepScheduler:
+    """The waiting requests, the rows under way, and the rules by which they join and are served. One thread only."""
+
+    def __init__(self, policy: SchedulerPolicy) -> None:
+        self._waiting = Waiting(policy.ageing_s)
+        self._max_rows = policy.max_rows
+        self._group_bounds: dict[Hashable, int] = {}
+        self._served = 0
+        self._last_stage: Stage = "denoising"
+        self.running: list[Slot] = []
+
+    @property
+    def waiting_rows(self) -> int:
+        return self._waiting.rows
+
+    @property
+    def active(self) -> list[Slot]:
+        return [slot for slot in self.running if not slot.held]
+
+    def submit(self, request: DiffusionRequest, key: BatchKey, now: float) -> None:
+        self._waiting.add(request, key, now)
+
+    def remove(self, request: DiffusionRequest) -> None:
+        """Forget what still waits of a request; rows under way are the runner's to end."""
+        self._waiting.remove(request)
+
+    def limit(self, max_rows: int) -> None:
+        self._max_rows = min(self._max_rows, max_rows)
+
+    def wake_s(self) -> float | None:
+        """Nothing here waits for a time: what can run does so at once."""
+        return None
+
+    def bound(self, key: Hashable, max_rows: int) -> None:
+        """Learn that more than `max_rows` calls of this key do not fit the device in one forward."""
+        self._group_bounds[key] = max(1, min(self._group_bounds.get(key, self._max_rows), max_rows))
+
+    def leave(self, slot: Slot) -> None:
+        self.running.remove(slot)
+
+    def join(self) -> list[Slot]:
+        """The rows that start now; rows that were held and have a place again go on by themselves.
+
+        Best rank first. A row of a `solo` request runs with nothing else under way; while it is the first of those that
+        wait nobody else starts.
+        """
+        started: list[Slot] = []
+        if any(slot.request.solo for slot in self.running):
+            return started
+        held = [(slot.entry.rank, slot.row.index, slot) for slot in self.running if slot.held]
+        for _, _, slot in sorted(held, key=lambda one: one[:2]):
+            slot.held = not self._make_room(slot.entry, resuming=True)
+        for entry in self._waiting:
+            if entry.request.solo:
+                if not self.running:
+                    started += self._start(entry)
+                break
+            while entry.rows_left and self._make_room(entry):
+                started += self._start(entry)
+            if entry.rows_left:
+                break
+        self._waiting.forget_planned()
+        return started
+
+    def choose(self) -> list[Slot]:
+        """The members of the next forward, empty when nothing is active: the group that was longest without one.
+
+        After a forward of another stage a denoising group has its turn, if there is one, and rows are decoded one at a
+        time as long as others denoise: encoding and decoding never keep running rows for longer than one call.
+        """
+        groups: dict[Hashable, list[Slot]] = {}
+        for slot in self.active:
+            groups.setdefault(slot.group, []).append(slot)
+        denoising = [group for group in groups.values() if group[0].stage == "denoising"]
+        candidates = denoising if denoising and self._last_stage != "denoising" else list(groups.values())
+        if not candidates:
+            return []
+        group = min(candidates, key=lambda group: min(slot.served for slot in group))
+        group.sort(key=lambda slot: (slot.served, slot.entry.rank, slot.row.index))
+        one_by_one = denoising and group[0].stage == "decoding"
+        members = group[: 1 if one_by_one else self._group_bounds.get(group[0].key, self._max_rows)]
+        self._served += 1
+        self._last_stage = members[0].stage
+        for slot in members:
+            slot.served = self._served
+        return members
+
+    def _start(self, entry: Entry) -> list[Slot]:
+        slots = [Slot(entry, row, self._served) for row in entry.take(1)]
+        self.running += slots
+        return slots
+
+    def _make_room(self, entry: Entry, *, resuming: bool = False) -> bool:
+        """Whether a row of `entry` has a place, that of an active row of lower priority and rank included."""
+        active = self.active
+        if len(active) < self._max_rows:
+            return True
+        num_held = len(self.running) - len(active)
+        if num_held - resuming >= self._max_rows:
+            return False
+        lowest = max(active, key=lambda slot: (-slot.request.priority, slot.entry.rank, slot.row.index))
+        if lowest.request.priority >= entry.request.priority or lowest.entry.rank <= entry.rank:
+            return False
+        lowest.held = True
+        return True
