@@ -33,7 +33,8 @@ class RowHook:
             account.stream.put(progress)
             self._told = progress
         every = account.request.params.preview_every
-        if preview is not None and every and step and step % every == 0 and self._is_first_unfinished():
+        due = every and step and step % every == 0 and stage == "denoising"
+        if preview is not None and due and self._is_first_unfinished():
             account.stream.put(Preview(account.request.request_id, step, preview(0)))
 
     def _is_first_unfinished(self) -> bool:

@@ -18,13 +18,13 @@ from .waiting import Entry, Waiting
 class Slot:
     """A row under way, standing before a model call of `stage`. Slots of equal `key` may share that call's forward.
 
-    `served` is the number of the last forward that it took part in. `apart`: a forward with others failed, the next is
-    its own.
+    `served` is the number of the last forward that it took part in, 0 for a newcomer, who is thus next. `apart`: a
+    forward with others failed, the next is its own.
     """
 
     entry: Entry
     row: Row
-    served: int
+    served: int = 0
     key: Hashable = None
     stage: Stage = "encoding"
     held: bool = False
@@ -127,7 +127,7 @@ class StepScheduler:
         return members
 
     def _start(self, entry: Entry) -> list[Slot]:
-        slots = [Slot(entry, row, self._served) for row in entry.take(1)]
+        slots = [Slot(entry, row) for row in entry.take(1)]
         self.running += slots
         return slots
 

@@ -139,6 +139,7 @@ class WholePipeline:
             default_size=_default_size(loaded.pipeline),
             size_multiple=self._size_multiple,
             max_rows=None if rows_have_own_noise else 1,
+            mode_reason="mode='request' asks for it",
         )
 
     def _pipeline(self, task: Task) -> TaskPipeline:
