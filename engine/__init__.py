@@ -4,6 +4,7 @@ Importing this package is cheap: torch and diffusers are imported when an engine
 It knows nothing of queues, storage or HTTP.
 """
 
+from .checkpoint import Checkpoint, NotACheckpoint
 from .config import EngineConfig
 from .core import DiffusionEngine
 from .errors import EngineClosed, EngineDead, InvalidRequest, ModelLoadError, QueueFull
@@ -28,6 +29,7 @@ from .stream import OutputStream
 
 __all__ = [
     "Aborted",
+    "Checkpoint",
     "Chunk",
     "Completed",
     "DiffusionEngine",
@@ -43,6 +45,7 @@ __all__ = [
     "Media",
     "Metrics",
     "ModelLoadError",
+    "NotACheckpoint",
     "OutputStream",
     "Preview",
     "Progress",

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from .batch import Batch
 from .batch_key import BatchKey, Task
+from .checkpoint import RowState
 from .request import DiffusionRequest
 from .result import Media, Stage
 
@@ -71,6 +72,9 @@ class RowCall(Protocol):
     def stage(self) -> Stage:
         """What the model call is for."""
 
+    def state(self) -> RowState | None:
+        """Where it stands, for `open` to go on from; None before its first step. Raises TypeError."""
+
     def fail(self, error: Exception) -> None:
         """Let the model call raise `error`."""
 
@@ -81,7 +85,7 @@ class RowCall(Protocol):
 class PipelineAdapter(Protocol):
     """One model. Every method is called on the device thread, `load` first, `close` last and in any case.
 
-    `run` serves request mode; `open` and `advance` serve step mode, and only a model whose capabilities say step has them.
+    `run` serves request mode; `open` and `advance` serve step mode, for a model whose capabilities say so.
     """
 
     def load(self) -> Capabilities:
@@ -97,8 +101,8 @@ class PipelineAdapter(Protocol):
         culprit is unknown. Leaves the model fit for the next batch in every case.
         """
 
-    def open(self, batch: Batch, on_step: StepHook, *, alone: bool) -> RowCall:
-        """Start the pipeline call of a batch of one row; it is held at its first model call.
+    def open(self, batch: Batch, on_step: StepHook, *, alone: bool, resume: RowState | None = None) -> RowCall:
+        """Start the pipeline call of a batch of one row, or go on with it; it is held at its first model call.
 
         `alone` keeps every forward of it to itself, so that it equals a plain call to the last bit.
         """

@@ -8,9 +8,10 @@ from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
 from types import TracebackType
-from typing import Self
+from typing import Self, cast
 
 from .adapter import Capabilities, PipelineAdapter
+from .checkpoint import Checkpoint
 from .config import EngineConfig
 from .errors import EngineClosed
 from .inbox import Abort, Call, Inbox, Submit
@@ -115,6 +116,14 @@ class DiffusionEngine:
         if start:
             return self.collective_rpc("profile_start", args=(prefix or f"diffusion_{int(time.time())}",))
         return self.collective_rpc("profile_stop")
+
+    def export(self, request_id: str, timeout_s: float | None = None) -> Checkpoint | None:
+        """End a request at its step boundary, as aborted, and return what another engine needs to go on from there.
+
+        None when nothing of it is done or it is not open; in request mode always. Raises TimeoutError, EngineClosed,
+        and TypeError when the pipeline keeps a state that cannot be told: the request then goes on.
+        """
+        return cast(Checkpoint | None, self._call(lambda: self._loop.export(request_id), timeout_s, "export"))
 
     def pause(self, timeout_s: float | None = None) -> None:
         """Start no more batches; returns when the running one has ended. Submits and aborts go on being taken."""

@@ -52,7 +52,7 @@ class Account:
         return Progress(self.request.request_id, stage, self.step, num_steps)
 
     def enter_stage(self, stage: Stage | None, now: float) -> None:
-        """Time goes to `stage` from now on. For rows that go their own ways; batches share out their time at the end."""
+        """Time goes to `stage` from now on. For rows that go their own ways; batches share theirs out at the end."""
         if self.stage is not None:
             self.stage_s[self.stage] = self.stage_s.get(self.stage, 0.0) + now - self.stage_since_s
         self.stage, self.stage_since_s = stage, now

@@ -11,6 +11,7 @@ from concurrent.futures import Future
 
 from .adapter import Capabilities, PipelineAdapter
 from .batch_runner import BatchRunner
+from .checkpoint import Checkpoint, fingerprint
 from .config import EngineConfig
 from .errors import EngineClosed, EngineDead, RequestError, failure
 from .inbox import Abort, Call, Command, Inbox, Stop, Submit
@@ -47,6 +48,7 @@ class DeviceLoop:
         self._clock = clock
         self._calls: deque[Call] = deque()
         self._stopping = False
+        self._model = config.model
         self.counters = Counters()
         self._serve_batches()
 
@@ -78,6 +80,7 @@ class DeviceLoop:
 
     def _load(self) -> Capabilities:
         capabilities = self._adapter.load()
+        self._model = f"{self._config.model} {self._config.revision} {capabilities.model_class} {capabilities.dtype}"
         if capabilities.mode == "step":
             self._serve_steps()
         elif capabilities.max_rows is not None:
@@ -128,6 +131,10 @@ class DeviceLoop:
         account = self._ledger.of(request)
         if account is None:
             return
+        if not self._resumable(request):
+            message = "the checkpoint is of another request or model"
+            self.runner.end(account, Failed(request.request_id, "invalid_request", message))
+            return
         try:
             self.scheduler.submit(request, self._adapter.batch_key(request), submitted_s)
         except RequestError as error:
@@ -139,6 +146,19 @@ class DeviceLoop:
     def _abort(self, account: Account | None) -> None:
         if account is not None:
             self.runner.end(account, Aborted(account.request.request_id, account.step))
+
+    def export(self, request_id: str) -> Checkpoint | None:
+        """On the device thread: see DiffusionEngine.export."""
+        account = self._ledger.find(request_id)
+        if account is None or not isinstance(self.runner, StepRunner):
+            return None
+        checkpoint = self.runner.export(account.request, self._model)
+        if checkpoint is not None:
+            self._abort(account)
+        return checkpoint
+
+    def _resumable(self, request: DiffusionRequest) -> bool:
+        return request.resume is None or request.resume.fingerprint == fingerprint(request, self._model)
 
     def _run_calls(self) -> None:
         while self._calls and not self._stopping:

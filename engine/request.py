@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from .checkpoint import Checkpoint
 from .params import SamplingParams, _require_finite, _require_int, require_text
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ class DiffusionRequest:
     """A prompt with its parameters and, for image-to-image and inpainting, its images.
 
     `priority` is 0 to 9, 9 first. `deadline_s` counts from `submit`. `solo` keeps batch-mates away (quarantine).
+    `resume` is a checkpoint of an equal request; step mode goes on from there, anything else begins anew.
     Raises ValueError naming the field.
     """
 
@@ -27,6 +29,7 @@ class DiffusionRequest:
     priority: int = 5
     deadline_s: float | None = None
     solo: bool = False
+    resume: Checkpoint | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.request_id, str) or not self.request_id:

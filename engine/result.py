@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,16 @@ class Media:
     kind: Literal["image"] = "image"
     pixels: NDArray[np.uint8]
     seed: int
+
+
+def media_parts(media: Media) -> dict[str, Any]:
+    """Numbers, texts and arrays: what a checkpoint keeps of a finished row."""
+    return {field.name: getattr(media, field.name) for field in fields(media)}
+
+
+def media_from(parts: Mapping[str, Any]) -> Media:
+    """Undo `media_parts`."""
+    return Media(**parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

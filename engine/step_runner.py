@@ -8,10 +8,11 @@ from collections.abc import Callable
 
 from .adapter import Output, PipelineAdapter, PreviewRow, RowCall
 from .batch import Batch
+from .checkpoint import Checkpoint, fingerprint
 from .errors import OutOfMemory, failure
 from .ledger import Account, Ledger
-from .request import Row
-from .result import Preview, Progress, Stage, Started, Terminal
+from .request import DiffusionRequest, Row
+from .result import Preview, Progress, Stage, Started, Terminal, media_from, media_parts
 from .stats import Counters
 from .step_scheduler import Slot, StepScheduler
 
@@ -76,6 +77,16 @@ class StepRunner:
         self._scheduler.remove(account.request)
         self._ledger.end(account, event)
 
+    def export(self, request: DiffusionRequest, model: str) -> Checkpoint | None:
+        """All that is done of an open request, None if nothing is. Raises TypeError for a state that cannot leave."""
+        account = self._ledger.of(request)
+        if account is None:
+            return None
+        states = [call.state() for slot, call in self._calls.items() if slot.request is request]
+        rows = tuple(state for state in states if state is not None)
+        done = {index: media_parts(media) for index, media in account.media.items()}
+        return Checkpoint(fingerprint(request, model), rows, done) if rows or done else None
+
     def close(self) -> None:
         """End every call where it is held."""
         for slot in list(self._calls):
@@ -89,11 +100,17 @@ class StepRunner:
         if account.started_s is None:
             account.started_s = self._clock()
             account.stream.put(Started(slot.request.request_id, len(self._scheduler.active)))
+        resume = slot.request.resume
+        if resume is not None and slot.row.index in resume.done:
+            self._scheduler.leave(slot)
+            self._deliver(slot, account, Output(media_from(resume.done[slot.row.index])))
+            return
         try:
             call = self._adapter.open(
                 Batch(slot.entry.key, (slot.row,)),
                 RowHook(slot.row, account, self._clock),
                 alone=slot.request.alone,
+                resume=None if resume is None else resume.row(slot.row.index),
             )
         except Exception as error:
             self._scheduler.leave(slot)
@@ -154,11 +171,14 @@ class StepRunner:
             return
         if isinstance(outcome, Output):
             self._counters.rows_done += 1
-            if account.keep(slot.row, outcome):
-                account.enter_stage(None, self._clock())
-                self.end(account, account.completed(self._clock()))
+            self._deliver(slot, account, outcome)
         else:
             self.end(account, failure(slot.request.request_id, outcome))
+
+    def _deliver(self, slot: Slot, account: Account, output: Output) -> None:
+        if account.keep(slot.row, output):
+            account.enter_stage(None, self._clock())
+            self.end(account, account.completed(self._clock()))
 
     def _leave(self, slot: Slot) -> None:
         self._scheduler.leave(slot)

@@ -1,7 +1,7 @@
 """Step mode: which rows are under way, and which of them the next forward serves. Pure, as the other scheduler is.
 
-Rows join and leave between two model calls. `max_rows` of them are active; a row of higher priority may take the place of
-an active one, which is then held where it stands and goes on later, no step lost.
+Rows join and leave between two model calls. `max_rows` of them are active; a row of higher priority may take the place
+of an active one, which is then held where it stands and goes on later, no step lost.
 """
 
 from collections.abc import Hashable

@@ -18,6 +18,7 @@ from PIL import Image
 from .adapter import Capabilities, Output, RowOutcome, StepHook
 from .batch import Batch
 from .batch_key import BatchKey, Task
+from .checkpoint import RowState
 from .config import Mode
 from .errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
 from .request import DiffusionRequest, Row
@@ -122,9 +123,11 @@ class FakeRowCall:
         decode: Callable[[Row, NDArray[np.float64]], RowOutcome],
         *,
         alone: bool,
+        resume: RowState | None = None,
     ) -> None:
         self.row = row
         self.step = 0
+        self._resume = resume
         self.stage: Stage = "encoding"
         self.outcome: RowOutcome | None = None
         self.aborted = False
@@ -142,6 +145,8 @@ class FakeRowCall:
     def go_on(self) -> None:
         if self.stage == "encoding":
             self._latents, self._condition = _noise(self.row), _condition(self.row)
+            if self._resume is not None:
+                self.step, self._latents = self._resume.step, self._resume.state["latents"]
             self._tell("denoising")
         elif self.stage == "denoising":
             self._latents = 0.75 * self._latents + 0.25 * self._condition
@@ -151,6 +156,9 @@ class FakeRowCall:
                 self._tell("decoding")
         else:
             self.outcome = self._decode(self.row, self._latents)
+
+    def state(self) -> RowState | None:
+        return RowState(self.row.index, self.step, {"latents": self._latents}) if self.step else None
 
     def fail(self, error: Exception) -> None:
         self.outcome = error
@@ -235,10 +243,10 @@ class FakeAdapter:
             image_size=None if request.image is None else request.image.size,
         )
 
-    def open(self, batch: Batch, on_step: StepHook, *, alone: bool) -> FakeRowCall:
+    def open(self, batch: Batch, on_step: StepHook, *, alone: bool, resume: RowState | None = None) -> FakeRowCall:
         """Held at its encoding, at each of its steps and at its decoding, each of which may be shared."""
         (row,) = batch.rows
-        return FakeRowCall(row, _num_steps(batch), on_step, self._decode, alone=alone)
+        return FakeRowCall(row, _num_steps(batch), on_step, self._decode, alone=alone, resume=resume)
 
     def advance(self, calls: Sequence[FakeRowCall]) -> None:
         stage = calls[0].stage

@@ -1,4 +1,4 @@
-"""One call of a diffusers pipeline that leaves no trace on it and tells of every step."""
+"""One call of a diffusers pipeline: it leaves no trace, tells of every step, and can go on where another stopped."""
 
 import copy
 import functools
@@ -8,6 +8,15 @@ from typing import Any
 import torch
 
 from ..adapter import StepHook
+from .frozen import freeze, freeze_noise_scheduler, thaw, thaw_noise_scheduler
+
+
+class ReplayedStep(tuple[Any, ...]):
+    """What `noise_scheduler.step` answered, by place or by name."""
+
+    @property
+    def prev_sample(self) -> Any:
+        return self[0]
 
 
 class PipelineCall:
@@ -16,21 +25,50 @@ class PipelineCall:
     What the call keeps on itself (guidance, number of timesteps) stays on the view; weights are shared. The steps of
     the noise scheduler are the steps reported, which works for pipelines with and without a step callback. An
     exception of the hook leaves the call between two steps.
+
+    With `resume`, the `state` of an equal call, it begins anew but takes the steps that the other had behind it from
+    there: up to then the models are not asked, and the noise scheduler and the generator then stand where they stood.
     """
 
-    def __init__(self, pipeline: Any, noise_scheduler: Any, on_step: StepHook) -> None:
+    def __init__(
+        self,
+        pipeline: Any,
+        noise_scheduler: Any,
+        on_step: StepHook,
+        *,
+        resume: Mapping[str, Any] | None = None,
+        device: torch.device | None = None,
+    ) -> None:
         self._on_step = on_step
+        self._resume = resume
+        self._device = device or torch.device("cpu")
+        self._noise_scheduler = noise_scheduler
         self._view = copy.copy(pipeline)
         # Through the instance dict: diffusers' own setter would also rewrite the pipeline's config.
         vars(self._view)["scheduler"] = noise_scheduler
-        noise_scheduler.step = self._watch_step(noise_scheduler, noise_scheduler.step)
-        noise_scheduler.set_timesteps = self._watch_timesteps(noise_scheduler, noise_scheduler.set_timesteps)
+        noise_scheduler.step = self._watch_step(noise_scheduler.step)
+        noise_scheduler.set_timesteps = self._watch_timesteps(noise_scheduler.set_timesteps)
         self.num_steps_done = 0
-        self.latents: torch.Tensor | None = None
+        self._last_step: Any = None
+
+    @property
+    def latents(self) -> torch.Tensor | None:
+        """After the last step."""
+        return None if self._last_step is None else self._last_step[0]
+
+    @property
+    def replayed_steps(self) -> int:
+        """How many steps are taken from `resume`."""
+        return 0 if self._resume is None else int(self._resume["num_steps_done"])
+
+    @property
+    def is_replaying(self) -> bool:
+        return self.num_steps_done < self.replayed_steps
 
     def __call__(self, arguments: Mapping[str, Any], planned_steps: int) -> Any:
         """The pipeline's output. `planned_steps` is what to say before the noise scheduler knows better."""
         self._planned_steps = planned_steps
+        self._generators = arguments.get("generator", ())
         self._on_step("encoding", 0, planned_steps)
         try:
             return self._view(**arguments)
@@ -38,7 +76,16 @@ class PipelineCall:
             self._view.maybe_free_model_hooks()
             raise
 
-    def _watch_timesteps(self, noise_scheduler: Any, set_timesteps: Any) -> Any:
+    def state(self) -> dict[str, Any]:
+        """At a step boundary: all that `resume` needs."""
+        return {
+            "num_steps_done": self.num_steps_done,
+            "last_step": freeze(tuple(self._last_step)),
+            "noise_scheduler": freeze_noise_scheduler(self._noise_scheduler),
+            "generators": freeze([generator.get_state() for generator in self._generators]),
+        }
+
+    def _watch_timesteps(self, set_timesteps: Any) -> Any:
         @functools.wraps(set_timesteps)  # pipelines read its signature
         def watched(*args: Any, **kwargs: Any) -> None:
             set_timesteps(*args, **kwargs)
@@ -46,21 +93,32 @@ class PipelineCall:
 
         return watched
 
-    def _watch_step(self, noise_scheduler: Any, step: Any) -> Any:
+    def _watch_step(self, step: Any) -> Any:
         @functools.wraps(step)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            result = step(*args, **kwargs)
-            self.latents = result[0]
+            replaying = self.is_replaying
+            result = self._replay() if replaying else step(*args, **kwargs)
+            self._last_step = result if isinstance(result, tuple) else result.to_tuple()
             self.num_steps_done += 1
-            num_steps = self._num_steps(noise_scheduler)
-            self._on_step("denoising", self.num_steps_done, num_steps)
-            if self.num_steps_done == num_steps:
-                self._on_step("decoding", num_steps, num_steps)
+            if not self.is_replaying:
+                num_steps = self._num_steps()
+                self._on_step("denoising", self.num_steps_done, num_steps)
+                if self.num_steps_done == num_steps:
+                    self._on_step("decoding", num_steps, num_steps)
             return result
 
         return watched
 
-    def _num_steps(self, noise_scheduler: Any) -> int:
+    def _replay(self) -> ReplayedStep:
+        assert self._resume is not None
+        if self.num_steps_done + 1 == self.replayed_steps:
+            thaw_noise_scheduler(self._noise_scheduler, self._resume["noise_scheduler"], self._device)
+            states = thaw(self._resume["generators"], torch.device("cpu"))
+            for generator, state in zip(self._generators, states, strict=True):
+                generator.set_state(state)
+        return ReplayedStep(thaw(self._resume["last_step"], self._device))
+
+    def _num_steps(self) -> int:
         """The timesteps of this call, which image-to-image cuts short; never less than were done."""
-        declared = vars(self._view).get("_num_timesteps", len(noise_scheduler.timesteps))
+        declared = vars(self._view).get("_num_timesteps", len(self._noise_scheduler.timesteps))
         return max(int(declared), self.num_steps_done)

@@ -1,4 +1,4 @@
-"""Proof at load time that merged forwards give what separate ones give, on two small requests that differ in all they may.
+"""Proof at load time that merged forwards give what separate ones give, on two requests that differ in all they may.
 
 A model that fails it is served all the same, its rows in turn instead of together.
 """

@@ -1,4 +1,4 @@
-"""Why a pipeline must not be served step by step. What is known to be wrong is refused in words, not found out later."""
+"""Why a pipeline must not be served step by step: what is known to be wrong is refused in words."""
 
 from typing import Any
 

@@ -5,21 +5,27 @@ calls share hold each call at its door; the engine lets those in together whose 
 costs: docs/decisions/0005-step-mode.md.
 """
 
+import functools
 import logging
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from ..adapter import Capabilities, RowCall, RowOutcome, StepHook
 from ..batch import Batch
+from ..checkpoint import RowState
 from ..config import EngineConfig
 from ..errors import ModelError, ModelLoadError, OutOfMemory
+from ..request import Row
 from ..result import Stage
 from .merging.call import run_calls
 from .merging.leaves import CannotSplit
 from .merging.rendezvous import HeldCall, Rendezvous
 from .merging.site import Site
+from .outline import outline, zeros
+from .pipeline_call import PipelineCall
 from .self_check import self_check
 from .step_safety import denoisers_of, why_not
 from .whole import Rendered, WholePipeline, is_out_of_memory
@@ -30,8 +36,21 @@ log = logging.getLogger(__name__)
 class DiffusersRowCall:
     """A RowCall over a greenlet."""
 
-    def __init__(self, render: Callable[[], Rendered], *, alone: bool) -> None:
-        self.held = HeldCall(render, alone=alone)
+    def __init__(
+        self,
+        row: Row,
+        call: PipelineCall,
+        finish: Callable[[], Rendered],
+        *,
+        alone: bool,
+        resume: RowState | None,
+        device: torch.device,
+    ) -> None:
+        self._row = row
+        self._call = call
+        self._answers: Mapping[str, Any] = {} if resume is None else resume.state["answers"]
+        self._device = device
+        self.held = HeldCall(finish, alone=alone, known_answer=self._known_answer)
         self.held.step()
 
     @property
@@ -62,6 +81,19 @@ class DiffusersRowCall:
         assert self.held.call is not None
         return self.held.call.site.stage
 
+    def state(self) -> RowState | None:
+        if self._call.num_steps_done == 0:
+            return None
+        answers = {site.name: outline(answer) for site, answer in self.held.answers.items() if _is_denoiser(site)}
+        state = {"call": self._call.state(), "answers": {**self._answers, **answers}}
+        return RowState(self._row.index, self._call.num_steps_done, state)
+
+    def _known_answer(self, site: Site) -> Any | None:
+        """For the steps behind a resumed call: its noise scheduler does not look at them."""
+        if not (_is_denoiser(site) and self._call.is_replaying):
+            return None
+        return zeros(self._answers[site.name], self._device)
+
     def fail(self, error: Exception) -> None:
         self.held.fail(error)
 
@@ -84,7 +116,9 @@ class StepPipeline(WholePipeline):
         if reason is not None:
             if self._config.mode == "step":
                 self.close()
-                raise ModelLoadError(f"{self._config.model} cannot be served in step mode: {reason}. Try mode='request'.")
+                raise ModelLoadError(
+                    f"{self._config.model} cannot be served in step mode: {reason}. Try mode='request'."
+                )
             return self._in_request_mode(capabilities, reason)
         self._rendezvous = Rendezvous(self._sites())
         check = self_check(self, capabilities)
@@ -101,8 +135,11 @@ class StepPipeline(WholePipeline):
             self._compile()
         return replace(capabilities, mode_reason=reason)
 
-    def open(self, batch: Batch, on_step: StepHook, *, alone: bool) -> DiffusersRowCall:
-        return DiffusersRowCall(lambda: self._render(batch, on_step), alone=alone)
+    def open(self, batch: Batch, on_step: StepHook, *, alone: bool, resume: RowState | None = None) -> DiffusersRowCall:
+        (row,) = batch.rows
+        call = self._call(batch, on_step, None if resume is None else resume.state["call"])
+        finish = functools.partial(self._finish, batch, call)
+        return DiffusersRowCall(row, call, finish, alone=alone, resume=resume, device=self._device)
 
     def advance(self, calls: Sequence[RowCall]) -> None:
         held = [call.held for call in calls if isinstance(call, DiffusersRowCall)]
@@ -142,3 +179,7 @@ class StepPipeline(WholePipeline):
                     seen.add(id(module))
                     yield Site.of(name, module, "encode", "encoding", mergeable=False)
                     yield Site.of(name, module, "decode", "decoding")
+
+
+def _is_denoiser(site: Site) -> bool:
+    return site.stage == "denoising"

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ..adapter import Capabilities, Output, RowCall, RowOutcome, StepHook
 from ..batch import Batch
 from ..batch_key import BatchKey, Task
+from ..checkpoint import RowState
 from ..config import EngineConfig
 from ..errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
 from ..request import DiffusionRequest, Row
@@ -97,7 +98,7 @@ class WholePipeline:
         torch.manual_seed(batch.rows[0].seed)
         return self._within_memory(len(batch.rows), lambda: self._render(batch, on_step).outcomes)
 
-    def open(self, batch: Batch, on_step: StepHook, *, alone: bool) -> RowCall:
+    def open(self, batch: Batch, on_step: StepHook, *, alone: bool, resume: RowState | None = None) -> RowCall:
         raise NotImplementedError("served in request mode")
 
     def advance(self, calls: Sequence[RowCall]) -> None:
@@ -161,10 +162,17 @@ class WholePipeline:
         raise OutOfMemory(f"{num_rows} rows do not fit the device: {message}")
 
     def _render(self, batch: Batch, on_step: StepHook) -> Rendered:
+        return self._finish(batch, self._call(batch, on_step))
+
+    def _call(self, batch: Batch, on_step: StepHook, resume: Mapping[str, Any] | None = None) -> PipelineCall:
+        """A call that is ready to go. `resume` is the state of an earlier one for the same batch."""
         pipeline = self._pipeline(batch.key.task)
         assert batch.key.noise_scheduler is not None
         noise_scheduler = self._noise_schedulers.fresh(batch.key.noise_scheduler)
-        call = PipelineCall(pipeline.pipeline, noise_scheduler, on_step)
+        return PipelineCall(pipeline.pipeline, noise_scheduler, on_step, resume=resume, device=self._device)
+
+    def _finish(self, batch: Batch, call: PipelineCall) -> Rendered:
+        pipeline = self._pipeline(batch.key.task)
         try:
             result = call(pipeline.arguments(batch), pipeline.planned_steps(batch.rows[0].request.params))
         except ValueError as error:

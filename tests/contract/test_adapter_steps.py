@@ -1,4 +1,4 @@
-"""Step mode on random pipelines against plain diffusers: rows that share forwards, steps apart, are what they are alone."""
+"""Step mode on random pipelines: rows that share forwards, steps apart, are what plain diffusers makes of them alone."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -318,7 +318,7 @@ class TestRefusals:
         def to_pag(pipeline: Any) -> None:
             pipeline.__class__ = StableDiffusionPAGPipeline
 
-        with pytest.raises(ModelLoadError, match="changes its denoiser while it runs.*mode='request'"):
+        with pytest.raises(ModelLoadError, match=r"changes its denoiser while it runs.*mode='request'"):
             self.load(sd.folder, "step", monkeypatch, to_pag)
 
     def test_auto_takes_request_mode_and_says_why(self, sd: Model, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -148,8 +148,7 @@ class TestSharing:
 
     def test_solo_rows_have_the_device_to_themselves(self, rig: Rig) -> None:
         rig.run(request("a"), request("s", solo=True), request("b"))
-        order = [members for members in rig.shared()]
-        assert order == [("a",)] * 4 + [("s",)] * 4 + [("b",)] * 4
+        assert rig.shared() == [("a",)] * 4 + [("s",)] * 4 + [("b",)] * 4
 
     def test_metrics(self, rig: Rig) -> None:
         one, other = (completed(event).metrics for event in rig.run(request("a"), request("b")))

@@ -13,9 +13,7 @@ from engine.result import Stage
 from engine.scheduler import SchedulerPolicy
 from engine.step_scheduler import Slot, StepScheduler
 
-KEY = BatchKey(
-    task="text2image", height=8, width=8, num_inference_steps=4, guidance_scale=1.0, has_negative=False
-)
+KEY = BatchKey(task="text2image", height=8, width=8, num_inference_steps=4, guidance_scale=1.0, has_negative=False)
 
 
 def request(name: str, *, num_outputs: int = 1, exact: bool = False, **changes: Any) -> DiffusionRequest:

@@ -1,4 +1,4 @@
-"""Tensors compared by what is in them: for tables that every call brings along and that must be equal to share a forward."""
+"""Tensors compared by what is in them: for tables that must be equal in all calls of one forward."""
 
 import hashlib
 

@@ -15,7 +15,8 @@ TABLES = frozenset({"img_ids", "txt_ids", "image_rotary_emb", "freqs_cis", "rota
 
 @dataclass(frozen=True, slots=True)
 class TextPadding:
-    """A text `[rows, tokens, width]` of varying length that may be padded with zeros where its mask `[rows, tokens]` says so.
+    """A text `[rows, tokens, width]` of varying length that may be padded with zeros, as its
+    mask `[rows, tokens]` then says.
 
     Where the call brings no mask, one of all true is made. `lengths` names a list of token counts that goes with it.
     """

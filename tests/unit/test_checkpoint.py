@@ -1,0 +1,93 @@
+"""A request that leaves one engine at a step boundary and goes on in another, as bytes; on a model of arithmetic."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine import Aborted, Checkpoint, Completed, DiffusionRequest, Failed, NotACheckpoint, SamplingParams
+from engine.checkpoint import RowState
+from tests.unit.test_engine_steps import SOON_S, Rig, pixels, request, solo
+
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
+states = st.recursive(
+    leaves,
+    lambda inner: st.lists(inner, max_size=3) | st.tuples(inner, inner) | st.dictionaries(st.text(), inner, max_size=3),
+)
+
+
+@given(state=st.dictionaries(st.text(), states, max_size=3), step=st.integers(1, 99))
+def test_bytes_there_and_back(state: dict[str, Any], step: int) -> None:
+    made = Checkpoint("f", (RowState(0, step, state),))
+    assert Checkpoint.from_bytes(made.to_bytes()) == made
+
+
+def test_arrays_keep_shape_and_bits() -> None:
+    arrays = {"a": np.arange(6, dtype=np.float32).reshape(2, 3), "b": [np.zeros((0, 2)), np.float64(0.1)]}
+    (row,) = Checkpoint.from_bytes(Checkpoint("f", (RowState(0, 1, arrays),)).to_bytes()).rows
+    assert np.array_equal(row.state["a"], arrays["a"])
+    assert row.state["a"].dtype == np.float32
+    assert row.state["b"][0].shape == (0, 2)
+    assert row.state["b"][1] == 0.1
+
+
+@pytest.mark.parametrize("data", [b"", b"12345678", b"\xff" * 40, b"\x02\0\0\0\0\0\0\0{}"])
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(NotACheckpoint):
+        Checkpoint.from_bytes(data)
+
+
+def test_code_is_refused() -> None:
+    with pytest.raises(TypeError, match="cannot hold a function"):
+        Checkpoint("f", (RowState(0, 1, {"x": lambda: None}),)).to_bytes()
+
+
+def leave(wanted: DiffusionRequest, num_steps: int) -> bytes:
+    """Run it for so many steps, then take it out."""
+    with Rig(gated=True) as rig:
+        stream = rig.engine.submit(wanted)
+        for _ in range(num_steps):
+            rig.gate.wait()
+            rig.gate.let()
+        rig.gate.wait()
+        rig.gate.let()
+        call = rig.engine.export(wanted.request_id, SOON_S)
+        assert call is not None
+        assert isinstance(stream.result(SOON_S), Aborted)
+        return call.to_bytes()
+
+
+@pytest.mark.parametrize("num_steps", [0, 1, 2])
+@pytest.mark.parametrize("num_outputs", [1, 3])
+def test_it_goes_on_without_a_step_done_twice(num_steps: int, num_outputs: int) -> None:
+    wanted = request("a", num_outputs=num_outputs, num_inference_steps=5)
+    checkpoint = Checkpoint.from_bytes(leave(wanted, num_steps))
+    assert checkpoint.step >= num_steps + 1
+    with Rig() as rig:
+        again = DiffusionRequest(request_id="b", prompt=wanted.prompt, params=wanted.params, resume=checkpoint)
+        for got, alone in zip(pixels(rig.run(again)[0]), solo(wanted), strict=True):
+            assert np.array_equal(got, alone)
+        assert sum(len(members) for members in rig.shared()) == num_outputs * (5 - checkpoint.step)
+
+
+def test_a_checkpoint_of_another_request_is_refused() -> None:
+    checkpoint = Checkpoint.from_bytes(leave(request("a"), 0))
+    with Rig() as rig:
+        params = SamplingParams(height=8, width=8, seed=1, num_inference_steps=4)
+        end = rig.engine.submit(DiffusionRequest(request_id="b", prompt="a", params=params, resume=checkpoint)).result(
+            SOON_S
+        )
+        assert isinstance(end, Failed)
+        assert "another request or model" in end.message
+
+
+def test_what_is_not_under_way_has_no_checkpoint() -> None:
+    with Rig() as rig:
+        assert rig.engine.export("unknown", SOON_S) is None
+        rig.engine.pause()
+        stream = rig.engine.submit(request("a"))
+        assert rig.engine.export("a", SOON_S) is None
+        rig.engine.resume()
+        assert isinstance(stream.result(SOON_S), Completed)
