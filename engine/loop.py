@@ -11,7 +11,7 @@ from concurrent.futures import Future
 
 from .adapter import Capabilities, PipelineAdapter
 from .batch_runner import BatchRunner
-from .checkpoint import Checkpoint, fingerprint
+from .checkpoint import Checkpoint
 from .config import EngineConfig
 from .errors import EngineClosed, EngineDead, RequestError, failure
 from .inbox import Abort, Call, Command, Inbox, Stop, Submit
@@ -48,7 +48,6 @@ class DeviceLoop:
         self._clock = clock
         self._calls: deque[Call] = deque()
         self._stopping = False
-        self._model = config.model
         self.counters = Counters()
         self._serve_batches()
 
@@ -59,10 +58,11 @@ class DeviceLoop:
             self._adapter, self._ledger, scheduler, self.counters, self._clock, self._poll
         )
 
-    def _serve_steps(self) -> None:
+    def _serve_steps(self, capabilities: Capabilities) -> None:
         scheduler = StepScheduler(_policy(self._config))
+        model = f"{self._config.model} {self._config.revision} {capabilities.model_class} {capabilities.dtype}"
         self.scheduler = scheduler
-        self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self._clock)
+        self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self._clock, model)
 
     def run(self, ready: Future[Capabilities]) -> None:
         """Load, serve, tidy up. `ready` gets the model's capabilities, or the error that kept it from loading."""
@@ -80,9 +80,8 @@ class DeviceLoop:
 
     def _load(self) -> Capabilities:
         capabilities = self._adapter.load()
-        self._model = f"{self._config.model} {self._config.revision} {capabilities.model_class} {capabilities.dtype}"
         if capabilities.mode == "step":
-            self._serve_steps()
+            self._serve_steps(capabilities)
         elif capabilities.max_rows is not None:
             self.scheduler.limit(capabilities.max_rows)
         log.info("%s is served in %s mode: %s", self._config.model, capabilities.mode, capabilities.mode_reason)
@@ -131,10 +130,6 @@ class DeviceLoop:
         account = self._ledger.of(request)
         if account is None:
             return
-        if not self._resumable(request):
-            message = "the checkpoint is of another request or model"
-            self.runner.end(account, Failed(request.request_id, "invalid_request", message))
-            return
         try:
             self.scheduler.submit(request, self._adapter.batch_key(request), submitted_s)
         except RequestError as error:
@@ -152,13 +147,10 @@ class DeviceLoop:
         account = self._ledger.find(request_id)
         if account is None or not isinstance(self.runner, StepRunner):
             return None
-        checkpoint = self.runner.export(account.request, self._model)
+        checkpoint = self.runner.export(account.request)
         if checkpoint is not None:
             self._abort(account)
         return checkpoint
-
-    def _resumable(self, request: DiffusionRequest) -> bool:
-        return request.resume is None or request.resume.fingerprint == fingerprint(request, self._model)
 
     def _run_calls(self) -> None:
         while self._calls and not self._stopping:

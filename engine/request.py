@@ -17,7 +17,8 @@ class DiffusionRequest:
     """A prompt with its parameters and, for image-to-image and inpainting, its images.
 
     `priority` is 0 to 9, 9 first. `deadline_s` counts from `submit`. `solo` keeps batch-mates away (quarantine).
-    `resume` is a checkpoint of an equal request; step mode goes on from there, anything else begins anew.
+    `resume` is a checkpoint of an equal request; step mode goes on from there; request mode
+    begins anew, and so does a request that the checkpoint is not of, with a warning.
     Raises ValueError naming the field.
     """
 

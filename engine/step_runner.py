@@ -52,7 +52,10 @@ class StepRunner:
         scheduler: StepScheduler,
         counters: Counters,
         clock: Callable[[], float],
+        model: str,
     ) -> None:
+        """`model` tells models apart in checkpoints."""
+        self._model = model
         self._adapter = adapter
         self._ledger = ledger
         self._scheduler = scheduler
@@ -77,7 +80,7 @@ class StepRunner:
         self._scheduler.remove(account.request)
         self._ledger.end(account, event)
 
-    def export(self, request: DiffusionRequest, model: str) -> Checkpoint | None:
+    def export(self, request: DiffusionRequest) -> Checkpoint | None:
         """All that is done of an open request, None if nothing is. Raises TypeError for a state that cannot leave."""
         account = self._ledger.of(request)
         if account is None:
@@ -85,7 +88,7 @@ class StepRunner:
         states = [call.state() for slot, call in self._calls.items() if slot.request is request]
         rows = tuple(state for state in states if state is not None)
         done = {index: media_parts(media) for index, media in account.media.items()}
-        return Checkpoint(fingerprint(request, model), rows, done) if rows or done else None
+        return Checkpoint(fingerprint(request, self._model), rows, done) if rows or done else None
 
     def close(self) -> None:
         """End every call where it is held."""
@@ -100,7 +103,7 @@ class StepRunner:
         if account.started_s is None:
             account.started_s = self._clock()
             account.stream.put(Started(slot.request.request_id, len(self._scheduler.active)))
-        resume = slot.request.resume
+        resume = self._resumable(slot.request, account)
         if resume is not None and slot.row.index in resume.done:
             self._scheduler.leave(slot)
             self._deliver(slot, account, Output(media_from(resume.done[slot.row.index])))
@@ -118,6 +121,13 @@ class StepRunner:
             return
         self._calls[slot] = call
         self._settle(slot)
+
+    def _resumable(self, request: DiffusionRequest, account: Account) -> Checkpoint | None:
+        resume = request.resume
+        if resume is None or resume.fingerprint == fingerprint(request, self._model):
+            return resume
+        account.warnings["began anew: its checkpoint is of another request or model"] = None
+        return None
 
     def _forward(self, group: list[Slot]) -> None:
         began = self._clock()

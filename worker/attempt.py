@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from enum import IntEnum
 
+from engine import Checkpoint
 from tasks.job import Job
 
 
@@ -47,6 +48,12 @@ class Attempt:
         self.claimed_at = time.monotonic()
         #: Set once the engine has put it into a batch; a drain lets it finish.
         self.started = False
+        #: Set once it goes on where an earlier attempt stopped.
+        self.resumed = False
+        #: Set at a drain: what another node needs to go on.
+        self.checkpoint: Checkpoint | None = None
+        #: Held while the checkpoint is made.
+        self.leaving = threading.Lock()
         self.num_previews = 0
         self._reason: Stop | None = None
         self._lock = threading.Lock()

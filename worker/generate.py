@@ -31,6 +31,7 @@ from tasks.inputs import InputLoader, LoadedImage
 from tasks.job import JobMetrics, JobStatus, Output
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
 from worker.attempt import Attempt, Attempts, Late, Stop, Stopped
+from worker.checkpoints import Checkpoints
 from worker.gate import Gate
 from worker.previews import preview_data
 from worker.progress import ProgressWriter, progress_of
@@ -43,6 +44,8 @@ _STORE_PAUSE_S = 0.5
 #: How often a thread that waits for its events looks whether it should still wait.
 _GLANCE_S = 1.0
 _INPUT_PAUSE_S, _INPUT_PATIENCE_S = 2.0, 900.0
+#: At a drain: how long a step may take until its request can leave the engine.
+_EXPORT_PATIENCE_S = 20.0
 
 
 class Generate:
@@ -56,6 +59,7 @@ class Generate:
         hinter: Hinter,
         inputs: InputLoader,
         uploader: Uploader,
+        checkpoints: Checkpoints,
         attempts: Attempts,
         progress: ProgressWriter,
         gate: Gate,
@@ -71,6 +75,7 @@ class Generate:
         self._hinter = hinter
         self._inputs = inputs
         self._uploader = uploader
+        self._checkpoints = checkpoints
         self._attempts = attempts
         self._progress = progress
         self._gate = gate
@@ -118,6 +123,9 @@ class Generate:
                 self._store.isolate(attempt.job.id, attempt.number)
                 return self._render_and_store(attempt)
         except Stopped as end:
+            with attempt.leaving:
+                if end.reason is Stop.DRAIN and attempt.checkpoint is not None:
+                    self._checkpoints.keep(attempt, attempt.checkpoint)
             return stopped(end.reason), ()
         except Late:
             return failed(attempt, "deadline_exceeded", "its deadline passed before it was done"), ()
@@ -186,6 +194,8 @@ class Generate:
                 loaded = self._load_image(attempt, uri, field)
                 images[field] = loaded.image
                 warnings += loaded.warnings
+        resume = self._checkpoints.find(attempt)
+        attempt.resumed = resume is not None
         deadline_s = attempt.check_deadline()
         params = SamplingParams(
             height=wish.height,
@@ -210,6 +220,7 @@ class Generate:
             priority=wish.priority,
             deadline_s=deadline_s,
             solo=attempt.solo,
+            resume=resume,
             **images,
         )
         return request, tuple(warnings)
@@ -236,7 +247,7 @@ class Generate:
         assert attempt.job.request.model is not None
         engine = self._engines[attempt.job.request.model]
         stream = engine.submit(request)
-        attempt.bind(lambda: engine.abort(request.request_id))
+        attempt.bind(lambda: self._leave(attempt, engine, request))
         for event in self._signs_of_life(attempt, stream):
             match event:
                 case Started():
@@ -248,6 +259,16 @@ class Generate:
                 case Completed() | Aborted() | Failed():
                     return event
         raise EngineClosed("the stream ended without an outcome")
+
+    def _leave(self, attempt: Attempt, engine: DiffusionEngine, request: DiffusionRequest) -> None:
+        """At a stop: out of the engine, at a drain with all that is done."""
+        if attempt.reason is Stop.DRAIN and attempt.started:
+            with attempt.leaving:
+                try:
+                    attempt.checkpoint = engine.export(request.request_id, _EXPORT_PATIENCE_S)
+                except (EngineClosed, TimeoutError, TypeError) as error:
+                    log.warning("job %s: no checkpoint: %s", attempt.job.id, error)
+        engine.abort(request.request_id)
 
     def _signs_of_life(self, attempt: Attempt, stream: OutputStream) -> Iterator[Event]:
         """The stream's events. Raises `EngineDead` if a running batch is silent for too long, `Stopped` for one
@@ -302,6 +323,8 @@ class Generate:
                 continue
             if not keeps_outputs:
                 self._uploader.discard(outputs)
+            if isinstance(verdict, Finish):
+                self._checkpoints.forget(attempt)
             log.info("job %s attempt %d: %s", attempt.job.id, attempt.number, word)
             return word
 

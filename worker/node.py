@@ -29,6 +29,7 @@ from tasks.webhooks import WebhookSender
 from worker.aborts import AbortWatcher
 from worker.attempt import Attempts
 from worker.capacity import engine_config, num_slots, served
+from worker.checkpoints import Checkpoints
 from worker.drain import Drain
 from worker.gate import Gate
 from worker.generate import Generate
@@ -82,6 +83,7 @@ class Node:
                 hinter=hinter,
                 inputs=InputLoader(settings, artifacts),
                 uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s),
+                checkpoints=Checkpoints(artifacts, settings.s3_prefix),
                 attempts=self._attempts,
                 progress=progress,
                 gate=Gate(),

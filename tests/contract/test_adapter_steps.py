@@ -1,4 +1,4 @@
-"""Step mode on random pipelines: rows that share forwards, steps apart, are what plain diffusers makes of them alone."""
+"""Step mode on random pipelines: rows that share forwards, steps apart, are what plain diffusers makes of them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path

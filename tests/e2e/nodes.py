@@ -65,13 +65,19 @@ def environment(settings: Settings) -> dict[str, str]:
 
 @contextlib.contextmanager
 def fleet(
-    settings: Settings, home: Path, *, fake: str = "step_ms=5", max_batch_rows: int = 4, **changes: object
+    settings: Settings,
+    home: Path,
+    *,
+    fake: str = "step_ms=5",
+    mode: str = "auto",
+    max_batch_rows: int = 4,
+    **changes: object,
 ) -> Iterator[Fleet]:
     """A fleet whose one model is `fake:{fake}`. The logs of its workers are printed if the test fails."""
     home.mkdir(exist_ok=True)
     models = home / "models.toml"
     models.write_text(
-        f'[fake]\nsource = "fake:{fake}"\nmax_batch_rows = {max_batch_rows}\n'
+        f'[fake]\nsource = "fake:{fake}"\nmode = "{mode}"\nmax_batch_rows = {max_batch_rows}\n'
         "defaults = { height = 16, width = 16, num_inference_steps = 4 }\n"
         "limits = { min_size = 8, max_size = 64, max_steps = 1000 }\n",
         "utf-8",

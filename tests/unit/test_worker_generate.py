@@ -71,6 +71,7 @@ class Bench:
             "hinter": SimpleNamespace(publish=lambda hints: True),
             "inputs": None,
             "uploader": SimpleNamespace(discard=self.discarded.extend),
+            "checkpoints": SimpleNamespace(find=lambda attempt: None, forget=lambda attempt: None),
             "attempts": self.attempts,
             "progress": ProgressWriter(store),  # type: ignore[arg-type]
             "gate": Gate(),

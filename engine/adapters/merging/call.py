@@ -46,7 +46,7 @@ def read_call(site: Site, arguments: dict[str, Any], contents: Contents, *, alon
 
 
 def run_calls(calls: Sequence[ModelCall]) -> list[Any]:
-    """The result of each, from one forward for all; for calls of equal key. Raises what the model raises, or CannotSplit."""
+    """The result of each, from one forward for all. Raises what the model raises, or CannotSplit."""
     first = calls[0]
     if len(calls) == 1:
         return [first.site.original(**first.arguments)]
