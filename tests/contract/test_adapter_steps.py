@@ -1,5 +1,6 @@
 """Step mode on random pipelines: rows that share forwards, steps apart, are what plain diffusers makes of them."""
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -190,9 +191,9 @@ class TestEveryFamily:
 class TestTasks:
     def test_text_image_and_mask_share_one_denoiser(self, sd: Model) -> None:
         wanted = [
-            request("a", seed=1),
-            request("b", PROMPTS[1], image=picture(1), strength=0.6, seed=2),
-            request("c", PROMPTS[3], image=picture(2), mask_image=mask(), strength=0.9, seed=3),
+            request("a", seed=1, num_inference_steps=10),
+            request("b", PROMPTS[1], image=picture(1), strength=0.6, seed=2, num_inference_steps=10),
+            request("c", PROMPTS[3], image=picture(2), mask_image=mask(), strength=0.9, seed=3, num_inference_steps=9),
         ]
         for one, result in zip(wanted, sd.pixels(*wanted), strict=True):
             assert_close(result, sd.expected(one))
@@ -207,7 +208,7 @@ class TestTasks:
 
 
 class TestNoiseSchedulers:
-    @pytest.mark.parametrize("names", [("ddim", "euler"), ("dpmpp_2m", "unipc"), ("euler_a", "lcm"), ("pndm", "heun")])
+    @pytest.mark.parametrize("names", [("ddim", "euler"), ("dpmpp_2m", "unipc"), ("euler_a", "pndm"), ("pndm", "heun")])
     def test_different_ones_share_forwards(self, sd: Model, names: tuple[str, str]) -> None:
         wanted = [request(name, PROMPTS[i], seed=i, noise_scheduler=name) for i, name in enumerate(names)]
         for one, result in zip(wanted, sd.pixels(*wanted), strict=True):
@@ -339,6 +340,7 @@ class TestRefusals:
         def mix(pipeline: Any) -> None:
             forward = pipeline.unet.forward
 
+            @functools.wraps(forward)
             def mixing(sample: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
                 return forward(sample + 0.5 * sample.mean(dim=0, keepdim=True), *args, **kwargs)
 

@@ -59,7 +59,7 @@ def leaf_key(value: Any, name: str, rows: int, by_list: bool, digest: Callable[[
         case Kind.ROWS:
             return kind, value.dtype, value.shape[1:]
         case Kind.CLOCK:
-            return kind, value.dtype
+            return kind
         case Kind.TABLE:
             return kind, digest(value)
         case Kind.ROW_LIST:
@@ -84,8 +84,7 @@ def merge(values: Sequence[Any], name: str, rows: int, by_list: bool) -> Any:
         case Kind.ROWS:
             return torch.cat(list(values)) if rows == 1 else torch.stack(list(values), dim=1).flatten(0, 1)
         case Kind.CLOCK:
-            clocks = torch.stack([value.reshape(()) for value in values])
-            return clocks if rows == 1 else clocks.repeat(rows)
+            return _clocks(values).repeat(rows)
         case Kind.ROW_LIST:
             return type(first)(value[row] for row in range(rows) for value in values)
         case Kind.MAPPING:
@@ -94,6 +93,13 @@ def merge(values: Sequence[Any], name: str, rows: int, by_list: bool) -> Any:
             return type(first)(merge(list(items), name, rows, by_list) for items in zip(*values, strict=True))
         case _:
             return first
+
+
+def _clocks(values: Sequence[torch.Tensor]) -> torch.Tensor:
+    """One number a call, `[calls]`. Some noise schedulers have whole timesteps, others not; float32 holds both."""
+    dtypes = {value.dtype for value in values}
+    dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+    return torch.stack([value.reshape(()).to(dtype) for value in values])
 
 
 class CannotSplit(Exception):
