@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from .request import DiffusionRequest
 
@@ -93,6 +91,8 @@ def fingerprint(request: DiffusionRequest, model: str) -> str:
 
 
 def _pack(value: Any, arrays: dict[str, Any]) -> Any:
+    import numpy as np
+
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.ndarray):

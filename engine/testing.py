@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from PIL import Image
 
-from .adapter import Capabilities, Output, RowOutcome, StepHook
+from .adapter import Capabilities, Output, RowCall, RowOutcome, StepHook
 from .batch import Batch
 from .batch_key import BatchKey, Task
 from .checkpoint import RowState
@@ -248,7 +248,10 @@ class FakeAdapter:
         (row,) = batch.rows
         return FakeRowCall(row, _num_steps(batch), on_step, self._decode, alone=alone, resume=resume)
 
-    def advance(self, calls: Sequence[FakeRowCall]) -> None:
+    def advance(self, calls: Sequence[RowCall]) -> None:
+        self._advance([call for call in calls if isinstance(call, FakeRowCall)])
+
+    def _advance(self, calls: Sequence[FakeRowCall]) -> None:
         stage = calls[0].stage
         assert len({call.key for call in calls}) == 1
         self.forwards.append(FakeForward(stage, tuple((call.row.request.request_id, call.row.index) for call in calls)))

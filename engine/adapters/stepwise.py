@@ -57,7 +57,7 @@ class DiffusersRowCall:
     def outcome(self) -> RowOutcome | None:
         if self.held.call is not None:
             return None
-        error = self.held.error
+        error = self.held.raised
         if error is None:
             return self.rendered.outcomes[0]
         if isinstance(error, Exception):

@@ -10,7 +10,7 @@ import pytest
 from tasks import Job
 from tasks.artifacts import ArtifactStore, DownloadFailed
 from tasks.settings import Settings
-from tests.e2e.nodes import Fleet, fleet
+from tests.e2e.nodes import Fleet, eventually, fleet
 from tests.e2e.test_worker import pixels_of
 
 STEPS = 60
@@ -34,8 +34,8 @@ def test_sigterm_in_mid_job_loses_no_step(settings: Settings, tmp_path: Path, nu
         first = running.start_worker("first")
         job = running.submit("mate", **fields)
         running.wait_step(job, 8)
-        first.process.send_signal(signal.SIGTERM)
-        assert first.process.wait(timeout=30) == 0
+        first.send(signal.SIGTERM)
+        eventually(lambda: first.returncode == 0, 30, "the worker leaves")
         left = running.client.get(job.id)
         assert (left.status, left.attempt) == ("queued", 1)
         running.start_worker("second")
@@ -54,8 +54,8 @@ def test_a_checkpoint_that_is_gone_costs_time_only(settings: Settings, tmp_path:
         first = running.start_worker("first")
         job = running.submit("mate", num_inference_steps=20)
         running.wait_step(job, 5)
-        first.process.send_signal(signal.SIGTERM)
-        first.process.wait(timeout=30)
+        first.send(signal.SIGTERM)
+        eventually(lambda: first.returncode == 0, 30, "the worker leaves")
         store = ArtifactStore(running.settings)
         store.delete([f"checkpoints/{job.id}/1/0.safetensors"])
         running.start_worker("second")

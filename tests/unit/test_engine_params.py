@@ -110,11 +110,6 @@ def test_bad_config_names_the_field(field: str, value: object) -> None:
         EngineConfig(**{"model": "fake:", field: value})
 
 
-def test_step_mode_is_refused_with_the_way_out() -> None:
-    with pytest.raises(ValueError, match="step mode is not available in this version; use 'auto' or 'request'"):
-        EngineConfig(model="fake:", mode="step")
-
-
 def test_importing_the_face_imports_no_torch() -> None:
     code = "import sys, engine; print([m for m in ('torch', 'diffusers', 'numpy', 'transformers') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

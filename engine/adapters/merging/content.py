@@ -14,7 +14,7 @@ class Contents:
 
     def digest(self, tensor: torch.Tensor) -> bytes:
         """16 bytes; equal for equal dtype, shape and bits."""
-        known: bytes | None = self._digests.get(tensor)
+        known: bytes | None = self._digests.get(tensor)  # type: ignore[no-untyped-call]
         if known is None:
             flat = tensor.detach().reshape(-1).contiguous().view(torch.uint8)
             text = f"{tensor.dtype}{tuple(tensor.shape)}".encode()

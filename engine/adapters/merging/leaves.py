@@ -114,8 +114,8 @@ def split(output: Any, rows: int, calls: int, by_list: bool) -> list[Any]:
         if output.ndim == 0 or output.shape[0] != rows * calls:
             raise CannotSplit(f"a tensor of shape {tuple(output.shape)} for {rows} rows of {calls} calls")
         if rows == 1:
-            return list(output.split(1))
-        return list(output.unflatten(0, (rows, calls)).unbind(1))
+            return list(torch.split(output, 1))
+        return list(output.reshape(rows, calls, *output.shape[1:]).unbind(1))
     if by_list and isinstance(output, list) and len(output) == rows * calls:
         return [output[call::calls] for call in range(calls)]
     if isinstance(output, Mapping):  # transformers' and diffusers' outputs are mappings and dataclasses in one

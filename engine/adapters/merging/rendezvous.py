@@ -51,7 +51,7 @@ class CallAborted(BaseException):
     """Ends a held pipeline call. No Exception, so that no library keeps it."""
 
 
-class HeldCall(greenlet.greenlet):  # type: ignore[misc]
+class HeldCall(greenlet.greenlet):
     """A function that runs on the device thread in pieces: `step` goes on to its next model call, or to its end."""
 
     def __init__(
@@ -70,7 +70,7 @@ class HeldCall(greenlet.greenlet):  # type: ignore[misc]
         self.answers: dict[Site, Any] = {}
         self.call: ModelCall | None = None
         self.result: Any = None
-        self.error: BaseException | None = None
+        self.raised: BaseException | None = None
 
     def step(self, answer: Any = None) -> None:
         """Start, or go on with the model's answer. Returns when the function is held again or has ended."""
@@ -103,6 +103,6 @@ class HeldCall(greenlet.greenlet):  # type: ignore[misc]
         try:
             self.result = self._function()
         except BaseException as error:
-            self.error = error
+            self.raised = error
         # The greenlet's parent is the one that made it, which is not always the one that goes on with it.
         self.parent = self._hub
