@@ -10,7 +10,7 @@ from .batch import Batch
 from .batch_key import BatchKey, Task
 from .checkpoint import RowState
 from .request import DiffusionRequest
-from .result import Media, Stage
+from .result import Media, Modality, Stage
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -36,7 +36,8 @@ class Capabilities:
     """What a loaded model can do. `max_rows` 1 means that it must not be batched; None sets no bound.
 
     `mode` is how it will be served, and `mode_reason` says in words why, both settled while it loads.
-    `default_size` is the (height, width) that the model was made for, `size_multiple` must divide both sides.
+    `default_size` is the (height, width) that the model was made for, `size_multiple` must divide both sides; neither
+    has a meaning for a model that makes sound.
     """
 
     model_class: str
@@ -44,6 +45,7 @@ class Capabilities:
     dtype: str
     tasks: frozenset[Task]
     default_size: tuple[int, int]
+    modality: Modality = "image"
     size_multiple: int = 8
     max_rows: int | None = None
     mode: Literal["request", "step"] = "request"

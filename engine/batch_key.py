@@ -11,8 +11,9 @@ Task = Literal["text2image", "image2image", "inpaint"]
 class BatchKey:
     """Law: rows with equal keys always collate. Sizes are pixels; `image_size` is the conditioning image's (W, H).
 
-    `strength` and `noise_scheduler` hold what will run, defaults filled in, so that saying a default aloud changes no
-    key. `extra` is the adapter's own, for conditions that only its pipeline has.
+    `strength`, `noise_scheduler`, `num_frames` and `fps` hold what will run, defaults filled in, so that saying a
+    default aloud changes no key. None, or a size of 0: the pipeline takes none. `extra` is the adapter's own, for
+    conditions that only its pipeline has.
     """
 
     task: Task

@@ -11,17 +11,53 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from PIL import Image
 
+Modality = Literal["image", "video", "audio"]
 Stage = Literal["encoding", "denoising", "decoding"]
 ErrorType = Literal["invalid_request", "invalid_image", "model_error", "out_of_memory", "deadline_exceeded", "internal"]
+
+#: what a Media of each kind holds
+MEDIA_FIELDS: dict[Modality, set[str]] = {
+    "image": {"pixels"},
+    "video": {"pixels", "fps"},
+    "audio": {"samples", "sample_rate"},
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Media:
-    """One output. `pixels` is uint8 RGB: `[H, W, 3]` for an image (`[T, H, W, 3]` is reserved for video)."""
+    """One output. `kind` says what it holds; all else is None.
 
-    kind: Literal["image"] = "image"
-    pixels: NDArray[np.uint8]
+    image: `pixels`, uint8 RGB `[H, W, 3]`. video: `pixels`, uint8 RGB `[T, H, W, 3]`, and `fps`. audio: `samples`,
+    float32 `[samples, channels]`, full scale at -1 and 1 and not clipped, and `sample_rate` in Hz.
+    """
+
+    kind: Modality = "image"
     seed: int
+    pixels: NDArray[np.uint8] | None = None
+    fps: float | None = None
+    samples: NDArray[np.float32] | None = None
+    sample_rate: int | None = None
+
+    def __post_init__(self) -> None:
+        holds = {"pixels": self.pixels, "fps": self.fps, "samples": self.samples, "sample_rate": self.sample_rate}
+        assert {name for name, value in holds.items() if value is not None} == MEDIA_FIELDS[self.kind]
+
+    @property
+    def size(self) -> tuple[int, int] | None:
+        """(width, height) in pixels, None for sound."""
+        return None if self.pixels is None else (self.pixels.shape[-2], self.pixels.shape[-3])
+
+    @property
+    def num_frames(self) -> int | None:
+        """Of a video."""
+        return len(self.pixels) if self.kind == "video" and self.pixels is not None else None
+
+    @property
+    def duration_s(self) -> float | None:
+        """Of a video or a sound."""
+        if self.samples is not None and self.sample_rate is not None:
+            return len(self.samples) / self.sample_rate
+        return None if self.num_frames is None or self.fps is None else self.num_frames / self.fps
 
 
 def media_parts(media: Media) -> dict[str, Any]:

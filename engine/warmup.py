@@ -10,6 +10,8 @@ from .request import DiffusionRequest, Row
 from .result import Stage
 
 WARMUP_STEPS = 2
+#: of a video: few, and a number that the usual temporal factors of 4 and 8 allow
+WARMUP_FRAMES = 9
 
 
 def warm_up(adapter: PipelineAdapter, capabilities: Capabilities) -> None:
@@ -31,7 +33,13 @@ def warmup_request(capabilities: Capabilities) -> DiffusionRequest:
     return DiffusionRequest(
         request_id="warm-up",
         prompt="warm-up",
-        params=SamplingParams(height=height, width=width, num_inference_steps=WARMUP_STEPS, seed=0),
+        params=SamplingParams(
+            height=height,
+            width=width,
+            num_inference_steps=WARMUP_STEPS,
+            num_frames=WARMUP_FRAMES if capabilities.modality == "video" else None,
+            seed=0,
+        ),
         image=None if "text2image" in capabilities.tasks else blank,
         mask_image=blank.convert("L") if capabilities.tasks == {"inpaint"} else None,
     )

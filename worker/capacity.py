@@ -25,10 +25,6 @@ def served(models: Models, names: Sequence[str]) -> tuple[ModelSpec, ...]:
 
 def _check_supported(spec: ModelSpec) -> None:
     """What a models file may say already and this version cannot do yet. Raises `ConfigError`."""
-    if spec.modality != "image":
-        raise ConfigError(
-            f"model {spec.name}: modality {spec.modality!r} is not available in this version, only 'image'"
-        )
     if spec.loras:
         raise ConfigError(f"model {spec.name}: loras are not available in this version")
 

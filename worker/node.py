@@ -18,6 +18,7 @@ from engine import DiffusionEngine
 from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
 from tasks.connection import eviction_warning
+from tasks.errors import ConfigError
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
@@ -191,8 +192,14 @@ class Node:
 
 
 def _load(spec: ModelSpec) -> DiffusionEngine:
+    """Raises `ConfigError` for a model that makes something else than its entry says."""
     log.info("loading model %s from %s", spec.name, spec.source)
-    return DiffusionEngine.make_engine(engine_config(spec))
+    engine = DiffusionEngine.make_engine(engine_config(spec))
+    makes = engine.capabilities.modality
+    if makes != spec.modality:
+        engine.close()
+        raise ConfigError(f"model {spec.name}: modality = {spec.modality!r}, but {spec.source} makes {makes}")
+    return engine
 
 
 def _described(engine: DiffusionEngine) -> dict[str, Any]:

@@ -75,13 +75,16 @@ class Uploader:
                 attempt.check_deadline()
             attempt.sleep(pause_s)
             pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        height, width = item.media.pixels.shape[-3:-1]
+        media = item.media
+        width, height = media.size or (None, None)
         return Output(
             uri=uri,
             content_type=mime,
             width=width,
             height=height,
-            seed=item.media.seed,
+            num_frames=media.num_frames,
+            duration_s=None if media.duration_s is None else round(media.duration_s, 3),
+            seed=media.seed,
             size_bytes=len(item.body),
             sha256=item.sha256,
         )
@@ -97,12 +100,12 @@ class Uploader:
 
 
 def parameters(attempt: Attempt, seed: int) -> dict[str, object]:
-    """What a picture carries of its own making."""
+    """What an output carries of its own making."""
     request = attempt.job.request
     fields = request.model_dump(
         include={
             "model", "prompt", "negative_prompt", "height", "width", "num_inference_steps", "guidance_scale",
-            "noise_scheduler", "strength", "loras",
+            "noise_scheduler", "strength", "loras", "num_frames", "fps", "duration_s",
         },
         exclude_none=True,
         mode="json",

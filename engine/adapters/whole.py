@@ -1,11 +1,10 @@
-"""Any diffusers picture pipeline as it is: one call for a batch of compatible rows.
+"""Any diffusers pipeline of pictures, videos or sound as it is: one call for a batch of compatible rows.
 
 Whatever may differ between rows goes in as a list: prompts, negative prompts, images, and one generator a row. The
 generators are CPU generators whatever the device, so that a seed means the same noise everywhere.
 """
 
 import gc
-import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -13,7 +12,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ..adapter import Capabilities, Output, RowCall, RowOutcome, StepHook
 from ..batch import Batch
@@ -22,20 +20,17 @@ from ..checkpoint import RowState
 from ..config import EngineConfig
 from ..errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
 from ..request import DiffusionRequest, Row
-from ..result import Media
 from .loading import LoadedPipeline, load_pipeline
 from .noise_schedulers import NoiseSchedulers
+from .outputs import Floats, media, raw_rows
 from .pipeline_call import PipelineCall
 from .profiler import Profiler
 from .prompts import PromptReader
+from .sizes import default_size, size_multiple
 from .step_safety import denoisers_of
 from .task_pipeline import TaskPipeline, pipelines_by_task
 
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
-FALLBACK_SIZE = 512
-#: checked by every pipeline over a UNet, whatever its VAE
-UNET_SIZE_MULTIPLE = 8
-
 
 T = TypeVar("T")
 
@@ -66,7 +61,7 @@ class WholePipeline:
         self._noise_schedulers = NoiseSchedulers(pipeline.scheduler)
         own = TaskPipeline(pipeline)
         self._prompts = PromptReader(pipeline, own.default("max_sequence_length"))
-        self._size_multiple = _size_multiple(pipeline)
+        self._size_multiple = 1 if own.modality == "audio" else size_multiple(pipeline)
         # Entered once: pipelines switch gradients back on when they return.
         self._modes.enter_context(torch.inference_mode())
         if self._config.compile and self._config.mode == "request":
@@ -83,14 +78,18 @@ class WholePipeline:
         pipeline.planned_steps(params)
         return BatchKey(
             task=task,
-            height=params.height,
-            width=params.width,
+            height=0 if pipeline.modality == "audio" else params.height,
+            width=0 if pipeline.modality == "audio" else params.width,
             num_inference_steps=params.num_inference_steps,
             guidance_scale=params.guidance_scale,
             has_negative=pipeline.reads_negative(params),
             strength=pipeline.strength(params),
             noise_scheduler=self._noise_schedulers.resolve(params.noise_scheduler),
+            num_frames=pipeline.num_frames(params),
+            fps=pipeline.fps(params),
+            duration_s=pipeline.duration_s(params),
             image_size=pipeline.image_size(request),
+            extra=pipeline.company(request),
         )
 
     def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
@@ -137,7 +136,8 @@ class WholePipeline:
             device=str(loaded.device),
             dtype=str(loaded.dtype).removeprefix("torch."),
             tasks=frozenset(self._tasks),
-            default_size=_default_size(loaded.pipeline),
+            default_size=default_size(loaded.pipeline, (own.default("height"), own.default("width"))),
+            modality=own.modality,
             size_multiple=self._size_multiple,
             max_rows=None if rows_have_own_noise else 1,
             mode_reason="mode='request' asks for it",
@@ -185,27 +185,27 @@ class WholePipeline:
     def _outcomes(
         self, batch: Batch, pipeline: TaskPipeline, result: Any, finite: Sequence[bool]
     ) -> Sequence[RowOutcome]:
-        """`result.images` is float `[B, H, W, 3]` in 0 to 1."""
-        images: NDArray[np.floating[Any]] = result.images
         flags = result.get("nsfw_content_detected") or [False] * len(batch.rows)
         return [
-            self._outcome(row, pipeline, image, bool(flag))
-            if is_finite and bool(np.isfinite(image).all())
+            self._outcome(row, pipeline, raw, bool(flag))
+            if is_finite and bool(np.isfinite(raw).all())
             else ModelError(f"output {row.index} is not finite; another dtype, seed or guidance_scale may help")
-            for row, image, flag, is_finite in zip(batch.rows, images, flags, finite, strict=True)
+            for row, raw, flag, is_finite in zip(batch.rows, raw_rows(result), flags, finite, strict=True)
         ]
 
-    def _outcome(self, row: Row, pipeline: TaskPipeline, image: NDArray[np.floating[Any]], withheld: bool) -> Output:
+    def _outcome(self, row: Row, pipeline: TaskPipeline, raw: Floats, withheld: bool) -> Output:
+        made = media(raw, row, pipeline)
+        params = row.request.params
         warnings = list(pipeline.ignored(row.request))
-        negative = row.request.params.negative_prompt or ""
-        for name, text in (("prompt", row.request.prompt), ("negative prompt", negative)):
+        for name, text in (("prompt", row.request.prompt), ("negative prompt", params.negative_prompt or "")):
             truncated_at = self._prompts.truncated_at(text)
             if truncated_at is not None:
                 warnings.append(f"{name} truncated at token {truncated_at}")
         if withheld:
             warnings.append(f"output {row.index} was blanked by the model's safety checker")
-        pixels = (image * 255).round().astype(np.uint8)
-        return Output(Media(pixels=pixels, seed=row.seed), tuple(warnings))
+        if made.num_frames is not None and params.num_frames not in (None, made.num_frames):
+            warnings.append(f"{made.num_frames} frames instead of {params.num_frames}: the model makes no such number")
+        return Output(made, tuple(warnings))
 
     def _release_memory(self) -> None:
         gc.collect()
@@ -217,28 +217,6 @@ def _task(request: DiffusionRequest) -> Task:
     if request.image is None:
         return "text2image"
     return "image2image" if request.mask_image is None else "inpaint"
-
-
-def _size_multiple(pipeline: Any) -> int:
-    """What a side must be a multiple of: the VAE's factor times whatever patches the denoiser makes of it."""
-    factor = int(vars(pipeline).get("vae_scale_factor", 8))
-    transformer = pipeline.components.get("transformer")
-    patch = 1 if transformer is None else transformer.config.get("patch_size") or 1
-    processor = vars(pipeline).get("image_processor")
-    packed = factor if processor is None else int(processor.config.vae_scale_factor)
-    needed = max(packed, factor * (patch if isinstance(patch, int) else 1))
-    return needed if pipeline.components.get("unet") is None else math.lcm(needed, UNET_SIZE_MULTIPLE)
-
-
-def _default_size(pipeline: Any) -> tuple[int, int]:
-    """(height, width) in pixels that the model was made for."""
-    factor = int(vars(pipeline).get("vae_scale_factor", 8))
-    unet = pipeline.components.get("unet")
-    sample = unet.config.sample_size if unet is not None else vars(pipeline).get("default_sample_size")
-    if sample is None:
-        return FALLBACK_SIZE, FALLBACK_SIZE
-    height, width = (sample, sample) if isinstance(sample, int) else sample
-    return height * factor, width * factor
 
 
 def _finite_rows(latents: torch.Tensor | None, num_rows: int) -> Sequence[bool]:

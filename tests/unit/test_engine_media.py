@@ -99,5 +99,5 @@ def test_quality_changes_the_size(media: Media) -> None:
 
 def test_formats() -> None:
     assert [content_type(name) for name in ("png", "jpeg", "webp")] == ["image/png", "image/jpeg", "image/webp"]
-    with pytest.raises(ValueError, match="output_format must be one of png, jpeg, webp"):
+    with pytest.raises(ValueError, match="output_format must be one of png, jpeg, webp, gif, mp4, wav, flac"):
         content_type("bmp")

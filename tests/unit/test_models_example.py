@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
-from tasks.errors import ConfigError
 from tasks.models import BUNDLED, load_models
 from tasks.request import GenerationRequest
 from tasks.resolve import resolve
@@ -16,7 +14,7 @@ from worker.capacity import engine_config, served
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "models.example.toml"
 COMPOSE = ROOT / "deploy/models.toml"
-NAMES = ("tiny", "sdxl", "flux-schnell", "flux-dev", "qwen-image")
+NAMES = ("tiny", "sdxl", "flux-schnell", "flux-dev", "qwen-image", "wan")
 
 
 def test_it_has_the_models_that_the_readme_names() -> None:
@@ -35,22 +33,10 @@ def test_a_bare_prompt_is_within_the_limits_of_each(name: str) -> None:
     spec = models.get(name)
     assert spec is not None
     resolve(GenerationRequest(model=name, prompt="a boat"), models)
-    most = min(spec.limits.max_outputs, spec.limits.max_pixels // (spec.defaults.height * spec.defaults.width))
+    pixels = spec.defaults.height * spec.defaults.width * (spec.defaults.num_frames or 1)
+    most = min(spec.limits.max_outputs, spec.limits.max_pixels // pixels)
     resolve(GenerationRequest(model=name, prompt="a boat", num_outputs=most), models)
     assert most >= spec.max_batch_rows
-
-
-def test_the_video_entry_is_valid_and_still_refused(tmp_path: Path) -> None:
-    """When this fails because the worker takes it, take the table out of its comment."""
-    text = EXAMPLE.read_text("utf-8")
-    table = text[text.index("# [wan]") :]
-    path = tmp_path / "wan.toml"
-    path.write_text(re.sub(r"^# ", "", table, flags=re.MULTILINE), "utf-8")
-    models = load_models(path)
-    assert models.default.modality == "video"
-    resolve(GenerationRequest(prompt="a boat"), models)
-    with pytest.raises(ConfigError, match="modality 'video' is not available"):
-        served(models, [])
 
 
 @pytest.mark.parametrize("path", [EXAMPLE, COMPOSE])
