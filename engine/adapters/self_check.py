@@ -6,7 +6,8 @@ A model that fails it is served all the same, its rows in turn instead of togeth
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from itertools import count
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -68,18 +69,23 @@ def _together(
     """The final latents of each, and how many denoise forwards were shared. One joins after each forward."""
     batches = [Batch(adapter.batch_key(request), (Row(request, 0),)) for request in requests]
     calls: list[DiffusersRowCall] = []
+    served: dict[int, int] = {}
     num_shared = 0
     try:
-        while batches or any(call.outcome is None for call in calls):
+        for turn in count(1):
             if batches:
                 calls.append(adapter.open(batches.pop(0), _ignore, alone=alone))
-            groups: dict[Hashable, list[Any]] = defaultdict(list)
+            groups: dict[Hashable, list[DiffusersRowCall]] = defaultdict(list)
             for call in calls:
                 if call.outcome is None:
                     groups[call.key].append(call)
-            for group in groups.values():
-                num_shared += len(group) > 1 and group[0].stage == "denoising"
-                adapter.advance(group)
+            if not groups:
+                break
+            # One group a turn, longest unserved first, as in service: calls that are out of step then fall in.
+            group = min(groups.values(), key=lambda group: min(served.get(id(call), 0) for call in group))
+            served.update((id(call), turn) for call in group)
+            num_shared += len(group) > 1 and group[0].stage == "denoising"
+            adapter.advance(group)
     finally:
         for call in calls:
             call.abort()

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import torch
 
-from .rules import CLOCKS, TABLES
+from .rules import CLOCKS, TABLES, UNREAD
 
 PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -110,6 +110,8 @@ def split(output: Any, rows: int, calls: int, by_list: bool) -> list[Any]:
     """The output of a merged call, one for each call, in order. Raises CannotSplit."""
     if output is None or (isinstance(output, PLAIN) and not isinstance(output, torch.Size)):
         return [output] * calls
+    if isinstance(output, UNREAD):
+        return [None] * calls
     if isinstance(output, torch.Tensor):
         if output.ndim == 0 or output.shape[0] != rows * calls:
             raise CannotSplit(f"a tensor of shape {tuple(output.shape)} for {rows} rows of {calls} calls")

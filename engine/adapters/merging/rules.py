@@ -6,11 +6,16 @@ diffusers 0.35 to 0.42 and by comparing merged with separate calls.
 
 from dataclasses import dataclass
 
+import transformers
+
 #: One number a call, whatever its shape: 0-dim or `[1]`. Merged, it becomes one number a row.
 CLOCKS = frozenset({"timestep", "timesteps", "t"})
 
 #: Tables without a row dimension, even where their first side happens to equal the number of rows.
 TABLES = frozenset({"img_ids", "txt_ids", "image_rotary_emb", "freqs_cis", "rotary_emb", "latent_image_ids", "ofs"})
+
+#: Parts of an output that no pipeline reads and that cannot be split: a language model's cache of keys and values.
+UNREAD = (transformers.Cache,)
 
 
 @dataclass(frozen=True, slots=True)
