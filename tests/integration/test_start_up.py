@@ -60,7 +60,6 @@ def test_an_unknown_model(settings: Settings) -> None:
     ("entry", "words"),
     [
         ('source = "x"\nmax_batch_rows = 0', ("max_batch_rows",)),
-        ('source = "x"\nmode = "step"', ("step mode",)),
         ('source = "bundled:tiny"\nmodality = "video"', ("video", "makes image")),
         ('source = "x"\nsurprise = 1', ("surprise",)),
         ('dtype = "float32"', ("source",)),
