@@ -21,7 +21,7 @@ define torch_index
 $$(case "$(TORCH)" in \
 	cpu) echo --extra-index-url $(TORCH_CPU_INDEX) ;; \
 	auto) [ "$$(uname -s)" != Linux ] || command -v nvidia-smi >/dev/null || [ -e /proc/driver/nvidia ] \
-		|| $(BIN)/pip config list | grep -Eq 'find-links|index-url' || echo --extra-index-url $(TORCH_CPU_INDEX) ;; \
+		|| $(BIN)/pip config list | grep -E 'find-links|index-url' >/dev/null || echo --extra-index-url $(TORCH_CPU_INDEX) ;; \
 	cuda|default) ;; \
 	*) echo "--unknown-TORCH=$(TORCH)" ;; \
 esac)

@@ -176,12 +176,22 @@ def parse_request(data: dict[str, Any] | GenerationRequest) -> GenerationRequest
         raise invalid_request(error) from None
 
 
+#: Of messages that speak of Python to somebody who sent JSON.
+_PLAIN_WORDS = {
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "tuple_type": "must be a list",
+    "list_type": "must be a list",
+}
+
+
 def invalid_request(error: ValidationError) -> InvalidRequest:
     first = error.errors(include_url=False, include_input=False)[0]
     message = str(first["msg"]).removeprefix("Value error, ")
     field = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "model_type":
+    if first["type"] == "model_type" and not field:
         return InvalidRequest("request", "must be an object with the fields of a request")
+    message = _PLAIN_WORDS.get(first["type"], message)
     if not field:  # from the whole-model check, whose messages begin with the field
         field, _, message = message.partition(": ")
     if first["type"] == "extra_forbidden":

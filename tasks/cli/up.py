@@ -34,7 +34,7 @@ def run_stack(folder: Path, port: int | None, *, exit_with_parent: bool, as_json
             _introduce(stack)
             serve_on(stack, parent)
         finally:
-            note("stopping")
+            note("stopping; what runs may take some seconds to end")
             stack.stop()
 
 
@@ -68,5 +68,5 @@ def _introduce(stack: LocalStack) -> None:
     else:
         note(f"In another shell, first: source {shlex.quote(str(stack.env_file))}")
     note('    safelight submit "a red house under a yellow sun" -o pictures')
-    note(f"Page and API: {stack.api_url}/   (docs: {stack.api_url}/docs)")
+    note(f"Page and API: {stack.api_url}/   (API: /openapi.json; as a page, online: /docs)")
     note(f"Logs: {stack.folder / 'logs'}    Stop: Ctrl-C")

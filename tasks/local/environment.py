@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -66,7 +67,9 @@ def write_env_file(path: Path, exports: Mapping[str, str]) -> None:
     """A file to `source`. Readable by its owner only: it holds the S3 key."""
     path.unlink(missing_ok=True)
     with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        file.write("# Written by `safelight up`, removed when it ends. In another shell: source this file.\n")
+        file.write("# Written by a local stack, removed when it ends. In another shell: source this file.\n")
+        file.write("# For the `safelight` command, for Python with this environment, and for any Celery producer.\n")
+        file.write(f'export PATH={shlex.quote(str(Path(sys.executable).parent))}:"$PATH"\n')
         file.writelines(f"export {name}={shlex.quote(value)}\n" for name, value in exports.items())
 
 
@@ -77,5 +80,6 @@ def read_env_file(path: Path) -> dict[str, str]:
         words = shlex.split(line, comments=True)
         if len(words) == 2 and words[0] == "export" and "=" in words[1]:
             name, _, value = words[1].partition("=")
-            variables[name] = value
+            if name != "PATH":  # for shells only, which put theirs behind it
+                variables[name] = value
     return variables

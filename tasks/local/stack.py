@@ -124,7 +124,7 @@ class LocalStack:
 
     def _start_programs(self) -> None:
         if self._api_port is None:
-            self._api_port = free_port(self._taken, prefer=0 if self._is_temporary else API_PORT)
+            self._api_port = free_port(self._taken, prefer=API_PORT)
         api = ["api_stub", "--host", "127.0.0.1", "--port", str(self._api_port)]
         parts = (
             Part("worker", lambda: self._python("worker", ["worker"]), self._worker_is_ready),

@@ -66,7 +66,7 @@ def test_the_demo(tmp_path: Path) -> None:
     jobs = [json.loads(line) for line in (tmp_path / "out").read_text("utf-8").splitlines()]
     _check_jobs(jobs)
     _check_pictures(home / "outputs", jobs)
-    assert re.search(r"refused +422 height", words)
+    assert re.search(r"refused +as planned: 422 height", words)
 
     ports = [int(port) for port in re.findall(r"(?:port |127\.0\.0\.1:)(\d+)", words)]
     assert len(set(ports)) >= 3  # redis, s3, api

@@ -67,7 +67,7 @@ def _play(stack: LocalStack, plan: Sequence[Planned], folder: Path, as_json: boo
     for planned, job, paths in zip(plan, jobs, kept, strict=True):
         _print_line(planned, job, paths, as_json)
     status, problem = done.refusal
-    note(f"--  refused    {status} {problem.get('detail', '')}")
+    note(f"--  refused    as planned: {status} {problem.get('detail', '')}")
     num_pictures = _save_sheet(plan, jobs, kept, folder / SHEET, seconds)
     note(f"{len(jobs)} jobs, {num_pictures} pictures in {seconds:.1f} s; all of them on one sheet: {folder / SHEET}")
     return faults_of(plan, jobs, done)
@@ -132,6 +132,6 @@ def _save_sheet(
 
 def _introduce(stack: LocalStack) -> None:
     note("")
-    note(f"The page, with all jobs: {stack.api_url}/   (API docs: {stack.api_url}/docs)")
-    note(f"From another shell:      source {stack.env_file} && safelight ls")
-    note("Stop:                    Ctrl-C")
+    note(f"The page, with all jobs: {stack.api_url}/   (API: {stack.api_url}/openapi.json; as a page, online: /docs)")
+    note(f"From another shell:      source {stack.env_file}     then: safelight ls, Python, Celery")
+    note("Stop:                    Ctrl-C; what runs may take some seconds to end")
