@@ -167,3 +167,8 @@ def test_a_resumed_row_is_equal_to_the_last_bit(model: Model, raws: dict[str, Fl
     name = next(name for name, family in FAMILIES.items() if family is model.family)
     assert num_forwards == 2 * CALLS_A_STEP.get(name, 1)
     assert np.array_equal(raws["r"], expected)
+
+
+def test_the_page_names_every_family() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "families.md").read_text("utf-8")
+    assert [name for name in FAMILIES if f"| `{name}` |" not in page] == []
