@@ -103,10 +103,14 @@ def main() -> None:
             ]
             in_one = model.difference(model.alone(equal), model.in_one_call(equal))
             joined = model.difference(model.alone(mixed), model.joined(mixed))
-            print(
-                f"| `{name}` | {model.capabilities.model_class} | {model.capabilities.mode} | {in_one:.1e} | {joined:.1e} |",
-                flush=True,
+            row = (
+                f"`{name}`",
+                model.capabilities.model_class,
+                model.capabilities.mode,
+                f"{in_one:.1e}",
+                f"{joined:.1e}",
             )
+            print("| " + " | ".join(row) + " |", flush=True)
             model.close()
 
 

@@ -123,6 +123,8 @@ class DiffusionEngine:
         None when nothing of it is done or it is not open; in request mode always. Raises TimeoutError, EngineClosed,
         and TypeError when the pipeline keeps a state that cannot be told: the request then goes on.
         """
+        if self.capabilities.mode == "request":  # at once: the device thread would not look before its batch has ended
+            return None
         return cast(Checkpoint | None, self._call(lambda: self._loop.export(request_id), timeout_s, "export"))
 
     def pause(self, timeout_s: float | None = None) -> None:

@@ -7,8 +7,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import Aborted, Checkpoint, Completed, DiffusionRequest, NotACheckpoint, SamplingParams
+from engine import (
+    Aborted,
+    Checkpoint,
+    Completed,
+    DiffusionEngine,
+    DiffusionRequest,
+    EngineConfig,
+    NotACheckpoint,
+    SamplingParams,
+)
 from engine.checkpoint import RowState
+from engine.testing import FakeAdapter, StepGate
 from tests.unit.test_engine_steps import SOON_S, Rig, pixels, request, solo
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
@@ -82,6 +92,16 @@ def test_with_a_checkpoint_of_another_request_it_begins_anew_and_says_so() -> No
         assert isinstance(end, Completed)
         assert "another request or model" in end.warnings[0]
         assert len(rig.shared()) == 4
+
+
+def test_request_mode_has_none_and_says_so_while_its_batch_runs() -> None:
+    gate = StepGate()
+    adapter = FakeAdapter(sleep=gate)
+    with DiffusionEngine.make_engine(EngineConfig(model="fake:", warmup=False), adapter=adapter) as engine:
+        engine.submit(request("a"))
+        gate.wait()
+        assert engine.export("a", SOON_S) is None
+        gate.open()
 
 
 def test_what_is_not_under_way_has_no_checkpoint() -> None:
