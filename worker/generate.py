@@ -361,7 +361,7 @@ def _unmet(attempt: Attempt) -> tuple[str, ...]:
     """Wishes that the model could not grant and that are no reason to fail."""
     every = attempt.job.request.preview_every
     if every and not attempt.num_previews and every < (attempt.job.request.num_inference_steps or 0):
-        return ("no previews: this model makes none in request mode",)
+        return ("no previews: a model has them for pictures, from its first finished one on",)
     return ()
 
 

@@ -2,13 +2,18 @@
 
 import copy
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
+from PIL import Image
 
-from ..adapter import StepHook
+from ..adapter import PreviewRow, StepHook
+from .clean_estimate import clean_estimate
 from .frozen import freeze, freeze_noise_scheduler, thaw, thaw_noise_scheduler
+
+#: a picture of row `n` of latents `[B, …]` that are as the pipeline keeps them
+DrawRow = Callable[[torch.Tensor, int], Image.Image]
 
 
 class ReplayedStep(tuple[Any, ...]):
@@ -38,7 +43,10 @@ class PipelineCall:
         *,
         resume: Mapping[str, Any] | None = None,
         device: torch.device | None = None,
+        draw: DrawRow | None = None,
     ) -> None:
+        """`draw` makes a picture of a row of latents as the noise scheduler sees them."""
+        self._draw = draw
         self._on_step = on_step
         self._resume = resume
         self._device = device or torch.device("cpu")
@@ -102,12 +110,25 @@ class PipelineCall:
             self.num_steps_done += 1
             if not self.is_replaying:
                 num_steps = self._num_steps()
-                self._on_step("denoising", self.num_steps_done, num_steps)
+                preview = None if replaying or self._draw is None else self._preview(args, kwargs)
+                self._on_step("denoising", self.num_steps_done, num_steps, preview)
                 if self.num_steps_done == num_steps:
                     self._on_step("decoding", num_steps, num_steps)
             return result
 
         return watched
+
+    def _preview(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> PreviewRow:
+        """Drawn only if somebody calls it, while the step's tensors are still at hand."""
+        model_output = args[0] if args else kwargs["model_output"]
+        sample = args[2] if len(args) > 2 else kwargs["sample"]
+
+        def draw(row: int) -> Image.Image:
+            assert self._draw is not None
+            clean = clean_estimate(self._noise_scheduler, model_output, sample, self._last_step)
+            return self._draw(clean, row)
+
+        return draw
 
     def _replay(self) -> ReplayedStep:
         assert self._resume is not None

@@ -128,6 +128,15 @@ class TaskPipeline:
             return None
         return (request.params.width, request.params.height) if self.accepts("strength") else request.image.size
 
+    def as_grid(self, latents: torch.Tensor, height: int, width: int) -> torch.Tensor | None:
+        """Latents of an image `[B, C, h, w]`, unpacked where the pipeline packs them; None if they are no such grid."""
+        unpack = getattr(self.pipeline, "_unpack_latents", None)
+        if latents.ndim == 3 and unpack is not None:
+            latents = unpack(latents, height, width, self.pipeline.vae_scale_factor)
+        if latents.ndim == 5 and latents.shape[2] == 1:
+            latents = latents.squeeze(2)
+        return latents if latents.ndim == 4 else None
+
     def ignored(self, request: DiffusionRequest) -> tuple[str, ...]:
         """One sentence for each thing asked that the pipeline cannot follow."""
         params, warnings = request.params, []

@@ -4,6 +4,7 @@ Whatever may differ between rows goes in as a list: prompts, negative prompts, i
 generators are CPU generators whatever the device, so that a seed means the same noise everywhere.
 """
 
+import functools
 import gc
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
@@ -12,6 +13,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import torch
+from PIL import Image
 
 from ..adapter import Capabilities, Output, RowCall, RowOutcome, StepHook
 from ..batch import Batch
@@ -24,12 +26,15 @@ from .loading import LoadedPipeline, load_pipeline
 from .noise_schedulers import NoiseSchedulers
 from .outputs import Floats, media, raw_rows
 from .pipeline_call import PipelineCall
+from .previewer import Previewer
 from .profiler import Profiler
 from .prompts import PromptReader
 from .sizes import default_size, size_multiple
 from .step_safety import denoisers_of
 from .task_pipeline import TaskPipeline, pipelines_by_task
 
+#: a picture of fewer steps is a grey cloud, from which nothing is learned about colours
+TEACHING_STEPS = 4
 OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 
 T = TypeVar("T")
@@ -50,6 +55,7 @@ class WholePipeline:
         self._config = config
         self._profiler = Profiler()
         self._modes = ExitStack()
+        self._previewer = Previewer()
         self._tasks: Mapping[Task, TaskPipeline] = {}
         self._loaded: Any = None
 
@@ -169,7 +175,24 @@ class WholePipeline:
         pipeline = self._pipeline(batch.key.task)
         assert batch.key.noise_scheduler is not None
         noise_scheduler = self._noise_schedulers.fresh(batch.key.noise_scheduler)
-        return PipelineCall(pipeline.pipeline, noise_scheduler, on_step, resume=resume, device=self._device)
+        can_draw = self._previewer.can and pipeline.modality == "image"
+        draw = functools.partial(self._draw, pipeline, batch.key) if can_draw else None
+        return PipelineCall(pipeline.pipeline, noise_scheduler, on_step, resume=resume, device=self._device, draw=draw)
+
+    def _draw(self, pipeline: TaskPipeline, key: BatchKey, latents: torch.Tensor, row: int) -> Image.Image:
+        spread = pipeline.as_grid(latents[row : row + 1], key.height, key.width)
+        assert spread is not None
+        return self._previewer.picture(spread)
+
+    def _learn(self, batch: Batch, pipeline: TaskPipeline, call: PipelineCall, rows: Sequence[Floats]) -> None:
+        """How latents look, from finished pictures; not from a warm-up's, nor where latents are no grid of pixels."""
+        latents = call.latents
+        is_picture = pipeline.modality == "image" and call.num_steps_done >= TEACHING_STEPS
+        if not is_picture or latents is None or len(latents) != len(rows):
+            return
+        grid = pipeline.as_grid(latents, batch.key.height, batch.key.width)
+        if grid is not None and bool(torch.isfinite(grid).all()) and all(bool(np.isfinite(row).all()) for row in rows):
+            self._previewer.learn(grid, rows)
 
     def _finish(self, batch: Batch, call: PipelineCall) -> Rendered:
         pipeline = self._pipeline(batch.key.task)
@@ -180,6 +203,7 @@ class WholePipeline:
                 raise
             raise InvalidRequest(str(error)) from error
         outcomes = self._outcomes(batch, pipeline, result, _finite_rows(call.latents, len(batch.rows)))
+        self._learn(batch, pipeline, call, raw_rows(result))
         return Rendered(outcomes, call.latents)
 
     def _outcomes(
