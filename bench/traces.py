@@ -23,6 +23,7 @@ from bench.stand import spread
 from engine import Completed, DiffusionRequest, EngineConfig, SamplingParams
 from engine.batch_runner import BatchRunner
 from engine.ledger import Account, Ledger
+from engine.pace import Pace
 from engine.scheduler import Scheduler, SchedulerPolicy
 from engine.stats import Counters
 from engine.step_runner import StepRunner
@@ -110,9 +111,9 @@ class Side:
     def _runner(self, policy: SchedulerPolicy, ledger: Ledger, clock: VirtualClock) -> tuple[Any, Callable[[], bool]]:
         if self.mode == "step":
             steps = StepScheduler(policy)
-            return steps, StepRunner(self.adapter, ledger, steps, Counters(), clock, "bench").work
+            return steps, StepRunner(self.adapter, ledger, steps, Counters(), Pace(), clock, "bench").work
         batches = Scheduler(policy)
-        return batches, BatchRunner(self.adapter, ledger, batches, Counters(), clock, lambda: None).work
+        return batches, BatchRunner(self.adapter, ledger, batches, Counters(), Pace(), clock, lambda: None).work
 
 
 def make_trace(kind: str, num_requests: int, serial_s: float, seed: int, sizes: Sequence[int]) -> list[Arrival]:

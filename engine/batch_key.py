@@ -31,6 +31,11 @@ class BatchKey:
     extra: Hashable = None
 
     @property
+    def num_steps(self) -> int:
+        """Denoise steps that will run: those asked for, cut short by strength."""
+        return self.num_inference_steps if self.strength is None else int(self.num_inference_steps * self.strength)
+
+    @property
     def footprint(self) -> Hashable:
         """What decides the memory a row takes; steps and strength do not."""
         return self.task, self.height, self.width, self.num_frames, self.duration_s, self.guidance_scale > 1.0

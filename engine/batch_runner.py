@@ -11,6 +11,7 @@ from .adapter import PipelineAdapter, PreviewRow, RowOutcome
 from .batch import Batch
 from .errors import BatchAborted, OutOfMemory, failure
 from .ledger import Account, Ledger
+from .pace import Pace
 from .result import Preview, Stage, Started, Terminal
 from .scheduler import Scheduler
 from .stats import Counters
@@ -20,11 +21,18 @@ class Attempt:
     """One pipeline call under way. It is the call's step hook: serves the inbox, tells progress, keeps the time."""
 
     def __init__(
-        self, batch: Batch, ledger: Ledger, counters: Counters, clock: Callable[[], float], poll: Callable[[], None]
+        self,
+        batch: Batch,
+        ledger: Ledger,
+        counters: Counters,
+        pace: Pace,
+        clock: Callable[[], float],
+        poll: Callable[[], None],
     ) -> None:
         self._batch = batch
         self._ledger = ledger
         self._counters = counters
+        self._pace = pace
         self._clock = clock
         self._poll = poll
         self._stage: Stage = "encoding"
@@ -36,6 +44,7 @@ class Attempt:
         elapsed_s = self._lap()
         if self._stage == stage == "denoising":
             self._counters.step_done(1000 * elapsed_s)
+            self._pace.note(self._batch.key, elapsed_s)
         self._stage, self.num_steps = stage, num_steps
         self._poll()
         accounts = self._accounts()
@@ -81,6 +90,7 @@ class BatchRunner:
         ledger: Ledger,
         scheduler: Scheduler,
         counters: Counters,
+        pace: Pace,
         clock: Callable[[], float],
         poll: Callable[[], None],
     ) -> None:
@@ -88,6 +98,7 @@ class BatchRunner:
         self._ledger = ledger
         self._scheduler = scheduler
         self._counters = counters
+        self._pace = pace
         self._clock = clock
         self._poll = poll
 
@@ -116,13 +127,20 @@ class BatchRunner:
         self._ledger.end(account, event)
 
     def _alive(self, batch: Batch) -> Batch | None:
+        now, least_s = self._clock(), self._pace.least_s(batch.key)
+        for request in batch.requests:
+            account = self._ledger.of(request)
+            if account is not None and account.started_s is None:
+                late = account.too_late(least_s, now)
+                if late is not None:
+                    self.end(account, late)
         rows = tuple(row for row in batch.rows if self._ledger.of(row.request) is not None)
         return Batch(batch.key, rows) if rows else None
 
     def _attempt(self, batch: Batch) -> Sequence[Batch]:
         """Run once; returns what has to be run again."""
         self._start(batch)
-        attempt = Attempt(batch, self._ledger, self._counters, self._clock, self._poll)
+        attempt = Attempt(batch, self._ledger, self._counters, self._pace, self._clock, self._poll)
         try:
             outcomes = self._adapter.run(batch, attempt)
             assert len(outcomes) == len(batch.rows)

@@ -35,6 +35,15 @@ class Account:
         wait_s = self.request.deadline_s
         return None if wait_s is None else self.submitted_s + wait_s
 
+    def too_late(self, least_s: float, now: float) -> Failed | None:
+        """The end of a request that cannot be done by its deadline even if it begins now and is never kept waiting."""
+        if self.deadline_s is None or now + least_s <= self.deadline_s:
+            return None
+        message = (
+            f"it needs {least_s:.1f} s at the least, and its deadline is in {max(0.0, self.deadline_s - now):.1f} s"
+        )
+        return Failed(self.request.request_id, "deadline_exceeded", message)
+
     def progress(self, stage: Stage, step: int, num_steps: int, num_rows: int) -> Progress:
         """Count in the steps of the batches that ran before this one and of those to come after its `num_rows` rows."""
         rows_after = self.request.params.num_outputs - len(self.media) - num_rows

@@ -17,6 +17,7 @@ from .errors import EngineClosed, EngineDead, RequestError, failure
 from .inbox import Abort, Call, Command, Inbox, Stop, Submit
 from .ledger import Account, Ledger
 from .lifecycle import Lifecycle, State
+from .pace import Pace
 from .request import DiffusionRequest
 from .result import Aborted, Failed
 from .scheduler import Scheduler, SchedulerPolicy
@@ -49,20 +50,21 @@ class DeviceLoop:
         self._calls: deque[Call] = deque()
         self._stopping = False
         self.counters = Counters()
+        self.pace = Pace()
         self._serve_batches()
 
     def _serve_batches(self) -> None:
         scheduler = Scheduler(_policy(self._config))
         self.scheduler: Scheduler | StepScheduler = scheduler
         self.runner: BatchRunner | StepRunner = BatchRunner(
-            self._adapter, self._ledger, scheduler, self.counters, self._clock, self._poll
+            self._adapter, self._ledger, scheduler, self.counters, self.pace, self._clock, self._poll
         )
 
     def _serve_steps(self, capabilities: Capabilities) -> None:
         scheduler = StepScheduler(_policy(self._config))
         model = f"{self._config.model} {self._config.revision} {capabilities.model_class} {capabilities.dtype}"
         self.scheduler = scheduler
-        self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self._clock, model)
+        self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self.pace, self._clock, model)
 
     def run(self, ready: Future[Capabilities]) -> None:
         """Load, serve, tidy up. `ready` gets the model's capabilities, or the error that kept it from loading."""
@@ -131,7 +133,11 @@ class DeviceLoop:
         if account is None:
             return
         try:
-            self.scheduler.submit(request, self._adapter.batch_key(request), submitted_s)
+            key = self._adapter.batch_key(request)
+            if (late := account.too_late(self.pace.least_s(key), self._clock())) is not None:
+                self.runner.end(account, late)
+                return
+            self.scheduler.submit(request, key, submitted_s)
         except RequestError as error:
             self.runner.end(account, failure(request.request_id, error))
         except Exception as error:

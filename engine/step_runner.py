@@ -11,6 +11,7 @@ from .batch import Batch
 from .checkpoint import Checkpoint, fingerprint
 from .errors import OutOfMemory, failure
 from .ledger import Account, Ledger
+from .pace import Pace
 from .request import DiffusionRequest, Row
 from .result import Preview, Progress, Stage, Started, Terminal, media_from, media_parts
 from .stats import Counters
@@ -51,6 +52,7 @@ class StepRunner:
         ledger: Ledger,
         scheduler: StepScheduler,
         counters: Counters,
+        pace: Pace,
         clock: Callable[[], float],
         model: str,
     ) -> None:
@@ -61,6 +63,7 @@ class StepRunner:
         self._scheduler = scheduler
         self._counters = counters
         self._clock = clock
+        self._pace = pace
         self._calls: dict[Slot, RowCall] = {}
 
     def work(self) -> bool:
@@ -101,6 +104,10 @@ class StepRunner:
             self._scheduler.leave(slot)
             return
         if account.started_s is None:
+            if (late := account.too_late(self._pace.least_s(slot.entry.key), self._clock())) is not None:
+                self._scheduler.leave(slot)
+                self.end(account, late)
+                return
             account.started_s = self._clock()
             account.stream.put(Started(slot.request.request_id, len(self._scheduler.active)))
         resume = self._resumable(slot.request, account)
@@ -156,8 +163,10 @@ class StepRunner:
         if group[0].stage != "denoising":
             return
         self._counters.batch_started(len(group))
-        self._counters.step_done(1000 * (self._clock() - began))
+        seconds = self._clock() - began
+        self._counters.step_done(1000 * seconds)
         for slot in group:
+            self._pace.note(slot.entry.key, seconds)
             account = self._ledger.of(slot.request)
             if account is not None:
                 account.took_part(len(group))
