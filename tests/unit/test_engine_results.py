@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
 import pytest
 
 import engine as face
@@ -131,11 +130,11 @@ def test_a_model_that_must_not_be_batched_is_served_one_by_one_and_says_so(caplo
     assert "max_batch_rows is 1, not 4" in caplog.text
 
 
-def test_what_comes_out_is_on_the_host() -> None:
-    (events,) = run(FakeAdapter(), request("a"))
+def test_step_mode_waits_for_nobody() -> None:
+    (events,) = run(FakeAdapter(mode="step"), request("a"), mode="step", admission_wait_ms=60_000)
     done = events[-1]
     assert isinstance(done, Completed)
-    assert type(done.media[0].pixels) is np.ndarray
+    assert done.metrics.queue_ms < 10_000
 
 
 def test_the_face_has_every_name_that_it_promises() -> None:
