@@ -4,6 +4,8 @@ Importing this package is cheap: torch and diffusers are imported when an engine
 It knows nothing of queues, storage or HTTP.
 """
 
+from .adapter import Capabilities, PipelineAdapter
+from .backend import resolve_engine_class
 from .checkpoint import Checkpoint, NotACheckpoint
 from .config import EngineConfig
 from .core import DiffusionEngine
@@ -30,6 +32,7 @@ from .stream import OutputStream
 
 __all__ = [
     "Aborted",
+    "Capabilities",
     "Checkpoint",
     "Chunk",
     "Completed",
@@ -49,10 +52,12 @@ __all__ = [
     "ModelLoadError",
     "NotACheckpoint",
     "OutputStream",
+    "PipelineAdapter",
     "Preview",
     "Progress",
     "QueueFull",
     "SamplingParams",
     "Stage",
     "Started",
+    "resolve_engine_class",
 ]

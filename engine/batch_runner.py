@@ -7,9 +7,9 @@ one at a time, once. A row that comes out unusable fails its own request.
 from collections import deque
 from collections.abc import Callable, Sequence
 
-from .adapter import PipelineAdapter, PreviewRow, RowOutcome
+from .adapter import Output, PipelineAdapter, PreviewRow, RowOutcome
 from .batch import Batch
-from .errors import BatchAborted, OutOfMemory, failure
+from .errors import BatchAborted, ModelError, OutOfMemory, failure
 from .ledger import Account, Ledger
 from .pace import Pace
 from .result import Preview, Stage, Started, Terminal
@@ -191,8 +191,9 @@ class BatchRunner:
             account = self._ledger.of(row.request)
             if account is None:
                 continue
-            if isinstance(outcome, Exception):
-                self.end(account, failure(row.request.request_id, outcome))
+            if not isinstance(outcome, Output):  # an adapter from elsewhere may have given nothing
+                error = outcome or ModelError(f"output {row.index}: the model gave none")
+                self.end(account, failure(row.request.request_id, error))
                 continue
             self._counters.rows_done += 1
             account.took_part(len(batch.rows))

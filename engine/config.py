@@ -16,6 +16,8 @@ class EngineConfig:
     of one pipeline call. The oldest of compatible requests waits at most `admission_wait_ms` for company. Batch-mates
     are looked for among the first `look_ahead` waiting requests, no request is overtaken by more than `max_passes`
     batches, and waiting `ageing_s` is worth one level of priority. `max_waiting` bounds the waiting requests.
+    `pipeline_class` is one of diffusers by name, any other by dotted path or the class itself; `engine_backend` is
+    "default", a subclass of DiffusionEngine, or its dotted path.
     """
 
     model: str
@@ -32,7 +34,8 @@ class EngineConfig:
     warmup: bool = True
     offload: Offload | None = None
     compile: bool = False
-    pipeline_class: str | None = None
+    pipeline_class: str | type | None = None
+    engine_backend: str | type | None = None
     allow_pickle: bool = False
     local_files_only: bool = False
     num_threads: int | None = None
@@ -50,12 +53,17 @@ class EngineConfig:
             ("max_waiting", self.max_waiting),
             ("num_threads", self.num_threads),
         ):
-            if value is not None and value < 1:
-                raise ValueError(f"{name} must be at least 1, not {value}")
+            if name != "num_threads" or value is not None:
+                _require_count(name, value)
         if self.admission_wait_ms < 0:
             raise ValueError(f"admission_wait_ms must be at least 0, not {self.admission_wait_ms}")
         if self.ageing_s <= 0:
             raise ValueError(f"ageing_s must be above 0, not {self.ageing_s}")
+
+
+def _require_count(name: str, value: object) -> None:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be at least 1, not {value!r}")
 
 
 def _require_choice(name: str, value: object, choices: tuple[object, ...]) -> None:

@@ -1,5 +1,6 @@
 """The engine's face: thread-safe calls that put commands into the device thread's inbox."""
 
+import asyncio
 import atexit
 import threading
 import time
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import Self, cast
 
 from .adapter import Capabilities, PipelineAdapter
+from .backend import resolve_engine_class
 from .checkpoint import Checkpoint
 from .config import EngineConfig
 from .errors import EngineClosed
@@ -53,10 +55,19 @@ class DiffusionEngine:
         adapter: PipelineAdapter | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> Self:
-        """Resolve, load and warm up. If any of it fails, everything is closed and the error raised (ModelLoadError)."""
-        engine = cls(config, adapter or make_adapter(config), clock)
+        """Resolve, load and warm up. If any of it fails, everything is closed and the error raised (ModelLoadError).
+
+        The class is this one or the subclass that `config.engine_backend` names. An `adapter` overrides its own.
+        """
+        chosen = resolve_engine_class(config.engine_backend, cls)
+        engine = chosen(config, adapter or chosen.default_adapter(config), clock)
         engine._start()
         return engine
+
+    @staticmethod
+    def default_adapter(config: EngineConfig) -> PipelineAdapter:
+        """What serves a model when `make_engine` is given no adapter; a subclass may bring its own."""
+        return make_adapter(config)
 
     def _start(self) -> None:
         atexit.register(self.close)
@@ -88,6 +99,10 @@ class DiffusionEngine:
             raise
         return stream
 
+    def step_streaming(self, request: DiffusionRequest) -> OutputStream:
+        """`submit` under the name that vLLM-Omni's engine has for it; the stream serves `for` and `async for`."""
+        return self.submit(request)
+
     def abort(self, request_ids: str | Iterable[str]) -> None:
         """End these requests: a waiting one at once, a running one at the next step. Unknown ids mean nothing."""
         ids = {request_ids} if isinstance(request_ids, str) else set(request_ids)
@@ -106,10 +121,24 @@ class DiffusionEngine:
         `timeout` in seconds counts from now; a call that has not begun by then never will. Raises TimeoutError,
         ValueError for an unknown method, EngineClosed, and whatever the method raises.
         """
-        methods = self._adapter.methods()
-        if method not in methods:
-            raise ValueError(f"unknown method {method!r}; there are: {', '.join(sorted(methods))}")
-        return self._call(lambda: methods[method](*args, **(kwargs or {})), timeout, method)
+        return self._call(self._bound(method, args, kwargs), timeout, method)
+
+    async def async_collective_rpc(
+        self,
+        method: str,
+        timeout: float | None = None,  # noqa: ASYNC109  (it also takes back a call that waits)
+        args: tuple[object, ...] = (),
+        kwargs: Mapping[str, object] | None = None,
+    ) -> object:
+        """`collective_rpc` for an event loop, which turns meanwhile. Cancelled before it has begun, it never will."""
+        call = self._ask(self._bound(method, args, kwargs))
+        try:
+            async with asyncio.timeout(timeout) as limit:
+                return await asyncio.wrap_future(call.future)
+        except TimeoutError:
+            if limit.expired():
+                raise _late(call, timeout, method) from None
+            raise  # the method's own
 
     def profile(self, start: bool, prefix: str | None = None) -> object:
         """Start a profile, or stop it and return the path of its trace; `prefix` begins the file's name."""
@@ -178,16 +207,33 @@ class DiffusionEngine:
         with suppress(EngineClosed):  # closing has ended every request
             self._inbox.put(Abort(requests))
 
-    def _call(self, function: Callable[[], object], timeout_s: float | None, name: str) -> object:
+    def _bound(
+        self, method: str, args: tuple[object, ...], kwargs: Mapping[str, object] | None
+    ) -> Callable[[], object]:
+        methods = self._adapter.methods()
+        if method not in methods:
+            raise ValueError(f"unknown method {method!r}; there are: {', '.join(sorted(methods))}")
+        return lambda: methods[method](*args, **(kwargs or {}))
+
+    def _ask(self, function: Callable[[], object]) -> Call:
         assert threading.current_thread() is not self._thread, "the device thread cannot wait for itself"
         call = Call(function)
         self._inbox.put(call)
+        return call
+
+    def _call(self, function: Callable[[], object], timeout_s: float | None, name: str) -> object:
+        call = self._ask(function)
         try:
             return call.future.result(timeout_s)
         except FutureTimeout:
             if call.future.done() and not call.future.cancelled():
                 raise  # the function's own
-            state = "before" if call.future.cancel() else "during"
-            raise TimeoutError(f"{name}: {timeout_s} s passed {state} execution") from None
+            raise _late(call, timeout_s, name) from None
         except CancelledError:
             raise EngineClosed("the engine was closed") from None
+
+
+def _late(call: Call, timeout_s: float | None, name: str) -> TimeoutError:
+    """Take the call back if it has not begun."""
+    state = "before" if call.future.cancel() else "during"
+    return TimeoutError(f"{name}: {timeout_s} s passed {state} execution")

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from .adapter import Output
 from .errors import QueueFull
 from .request import DiffusionRequest, Row
-from .result import Completed, Failed, Media, Metrics, Progress, Stage, Terminal
+from .result import Chunk, Completed, Failed, Media, Metrics, Progress, Stage, Terminal
 from .stream import OutputStream
 
 
@@ -72,10 +72,13 @@ class Account:
         self.batches += 1
 
     def keep(self, row: Row, output: Output) -> bool:
-        """Take a finished row; True when it was the last."""
+        """Take a finished row; True when it was the last. Any other is told at once, as a Chunk."""
+        num_outputs = self.request.params.num_outputs
         self.media[row.index] = output.media
         self.warnings.update(dict.fromkeys(output.warnings))
-        return len(self.media) == self.request.params.num_outputs
+        if len(self.media) < num_outputs:
+            self.stream.put(Chunk(self.request.request_id, row.index, num_outputs, output.media))
+        return len(self.media) == num_outputs
 
     def completed(self, now: float) -> Completed:
         started_s = now if self.started_s is None else self.started_s

@@ -85,11 +85,17 @@ class DeviceLoop:
         if capabilities.mode == "step":
             self._serve_steps(capabilities)
         elif capabilities.max_rows is not None:
-            self.scheduler.limit(capabilities.max_rows)
+            self._limit(capabilities.max_rows)
         log.info("%s is served in %s mode: %s", self._config.model, capabilities.mode, capabilities.mode_reason)
         if self._config.warmup:
             warm_up(self._adapter, capabilities)
         return capabilities
+
+    def _limit(self, max_rows: int) -> None:
+        self.scheduler.limit(max_rows)
+        if max_rows < self._config.max_batch_rows:
+            words = "%s: max_batch_rows is %d, not %d; its rows would not be what they are alone"
+            log.warning(words, self._config.model, max_rows, self._config.max_batch_rows)
 
     def _serve(self) -> None:
         while True:

@@ -86,6 +86,15 @@ class Metrics:
     batch_rows_mean: float
     device_seconds: float
 
+    def vllm_omni(self) -> dict[str, float]:
+        """The times under the names that vLLM-Omni's engine gives them, for dashboards that know those."""
+        return {
+            "scheduler_queue_wait_ms": self.queue_ms,
+            "forward_time_ms": self.encode_ms + self.denoise_ms,
+            "vae_decode_time_ms": self.decode_ms,
+            "diffusion_engine_total_time_ms": self.total_ms,
+        }
+
 
 @dataclass(frozen=True, slots=True)
 class Started:
@@ -116,7 +125,7 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Part `index` of `num_chunks` of a result that is delivered in pieces (reserved for video)."""
+    """Output `index` of `num_chunks`, as soon as it is done; Completed brings the last one, and all again."""
 
     request_id: str
     index: int

@@ -124,7 +124,7 @@ class StepRunner:
             )
         except Exception as error:
             self._scheduler.leave(slot)
-            self.end(account, failure(slot.request.request_id, error))
+            self._fail(account, error)
             return
         self._calls[slot] = call
         self._settle(slot)
@@ -192,7 +192,12 @@ class StepRunner:
             self._counters.rows_done += 1
             self._deliver(slot, account, outcome)
         else:
-            self.end(account, failure(slot.request.request_id, outcome))
+            self._fail(account, outcome)
+
+    def _fail(self, account: Account, error: Exception) -> None:
+        """An error of the row's own code may be the first that tells of a lost device. Raises DeviceLost."""
+        self._adapter.probe()
+        self.end(account, failure(account.request.request_id, error))
 
     def _deliver(self, slot: Slot, account: Account, output: Output) -> None:
         if account.keep(slot.row, output):

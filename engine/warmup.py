@@ -17,8 +17,8 @@ WARMUP_FRAMES = 9
 def warm_up(adapter: PipelineAdapter, capabilities: Capabilities) -> None:
     """Run one row of the model's own size. Raises ModelLoadError if that fails."""
     request = warmup_request(capabilities)
-    batch = Batch(adapter.batch_key(request), (Row(request, 0),))
     try:
+        batch = Batch(adapter.batch_key(request), (Row(request, 0),))
         (outcome,) = adapter.run(batch, _ignore)
     except Exception as error:
         outcome = error
@@ -29,6 +29,7 @@ def warm_up(adapter: PipelineAdapter, capabilities: Capabilities) -> None:
 def warmup_request(capabilities: Capabilities) -> DiffusionRequest:
     """Two steps; with a blank image for a model that cannot do without."""
     height, width = capabilities.default_size
+    needs_image = "text2image" not in capabilities.tasks
     blank = Image.new("RGB", (width, height))
     return DiffusionRequest(
         request_id="warm-up",
@@ -37,10 +38,11 @@ def warmup_request(capabilities: Capabilities) -> DiffusionRequest:
             height=height,
             width=width,
             num_inference_steps=WARMUP_STEPS,
+            strength=1.0 if needs_image else None,  # a model's own may leave none of so few steps
             num_frames=WARMUP_FRAMES if capabilities.modality == "video" else None,
             seed=0,
         ),
-        image=None if "text2image" in capabilities.tasks else blank,
+        image=blank if needs_image else None,
         mask_image=blank.convert("L") if capabilities.tasks == {"inpaint"} else None,
     )
 

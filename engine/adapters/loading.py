@@ -80,21 +80,25 @@ def resolve_dtype(name: str, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if has_bfloat16 else torch.float16
 
 
-def resolve_class(name: str | None) -> Any:
-    """A class of diffusers by name, any other by dotted path; the one that the model names itself for None.
+def resolve_class(wanted: str | type | None) -> Any:
+    """A class of diffusers by name, any other by dotted path or as it is; for None the one that the model names itself.
 
     Raises ValueError when there is none of that name, TypeError when it is no pipeline.
     """
-    if name is None:
+    if wanted is None:
         return diffusers.DiffusionPipeline
+    found = _imported(wanted) if isinstance(wanted, str) else wanted
+    if not (isinstance(found, type) and issubclass(found, diffusers.DiffusionPipeline)):
+        raise TypeError(f"pipeline_class {wanted} is no diffusers pipeline")
+    return found
+
+
+def _imported(name: str) -> Any:
     module_name, _, class_name = name.rpartition(".")
     try:
-        found = getattr(importlib.import_module(module_name or "diffusers"), class_name)
+        return getattr(importlib.import_module(module_name or "diffusers"), class_name)
     except (ImportError, AttributeError) as error:
         raise ValueError(f"pipeline_class {name} cannot be found: {error}") from error
-    if not (isinstance(found, type) and issubclass(found, diffusers.DiffusionPipeline)):
-        raise TypeError(f"pipeline_class {name} is no diffusers pipeline")
-    return found
 
 
 def _read(config: EngineConfig, dtype: torch.dtype) -> Any:

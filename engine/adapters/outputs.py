@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..errors import ModelError
 from ..request import Row
 from ..result import Media
 from .task_pipeline import TaskPipeline
@@ -14,12 +15,17 @@ Floats = NDArray[np.floating[Any]]
 
 
 def raw_rows(result: Any) -> Sequence[Floats]:
-    """One array a row: `[H, W, 3]` or `[T, H, W, 3]` in 0 to 1, or sound `[channels, samples]` or `[samples]`."""
+    """One array a row: `[H, W, 3]` or `[T, H, W, 3]` in 0 to 1, or sound `[channels, samples]` or `[samples]`.
+
+    Raises ModelError for an output without any, and for one in which a row is missing.
+    """
     for field in ("images", "frames", "audios"):
         rows: Sequence[Floats] | None = result.get(field)
         if rows is not None:
+            if any(row is None for row in rows):
+                raise ModelError(f"the {field} of a {type(result).__name__} are not all there")
             return rows
-    raise ValueError(f"a {type(result).__name__} has no images, frames or audios")
+    raise ModelError(f"a {type(result).__name__} has no images, frames or audios")
 
 
 def media(raw: Floats, row: Row, pipeline: TaskPipeline) -> Media:

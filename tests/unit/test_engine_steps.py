@@ -21,7 +21,7 @@ from engine import (
     SamplingParams,
     Started,
 )
-from engine.testing import FakeAdapter, FakeSpec, StepGate
+from engine.testing import FakeAdapter, FakeRowCall, FakeSpec, StepGate
 
 REQUEST_FIELDS = {"prompt", "priority", "solo", "deadline_s"}
 SOON_S = 20.0
@@ -268,6 +268,32 @@ class TestFaults:
         with Rig(FakeSpec(lost_prompt="lost")) as rig:
             events = rig.run(request("a"), request("x", prompt="lost"), request("c"))
             assert all(isinstance(event, Failed) and event.retryable for event in events)
+            assert rig.engine.stats().state == "dead"
+            assert rig.adapter.closed
+
+    @pytest.mark.parametrize("where", ["open", "own code"])
+    def test_a_device_lost_outside_a_forward_ends_the_engine_too(self, where: str) -> None:
+        """Or else every later job would fail for good on a device that serves nobody."""
+
+        class Lost(FakeAdapter):
+            def open(self, *args: Any, **kwargs: Any) -> FakeRowCall:
+                call = super().open(*args, **kwargs)
+                self._lost = True
+                if where == "open":
+                    raise RuntimeError("an illegal access was met")
+                call.fail(RuntimeError("an illegal access was met"))
+                return call
+
+        with Rig() as rig:
+            rig.engine.close()
+            rig.adapter = Lost(mode="step")
+            config = EngineConfig(model="fake:", mode="step", warmup=False)
+            rig.engine = DiffusionEngine.make_engine(config, adapter=rig.adapter)
+            events = rig.run(request("a"), request("b"))
+            assert [(event.error_type, event.retryable) for event in events if isinstance(event, Failed)] == [
+                ("internal", True)
+            ] * 2
+            rig.engine._thread.join(SOON_S)
             assert rig.engine.stats().state == "dead"
             assert rig.adapter.closed
 
