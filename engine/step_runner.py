@@ -68,8 +68,6 @@ class StepRunner:
 
     def work(self) -> bool:
         """Let rows leave and join, then one forward. Returns whether there was one. Raises DeviceLost."""
-        for slot in [slot for slot in self._calls if self._ledger.of(slot.request) is None]:
-            self._leave(slot)
         for slot in self._scheduler.join():
             self._open(slot)
         group = self._scheduler.choose()
@@ -79,19 +77,25 @@ class StepRunner:
         return bool(group)
 
     def end(self, account: Account, event: Terminal) -> None:
-        """The one way in which the device thread ends a request. Rows of it under way leave before the next forward."""
+        """The one way in which the device thread ends a request: waiting, under way or held, at a pause too."""
         self._scheduler.remove(account.request)
         self._ledger.end(account, event)
+        for slot in [slot for slot in self._calls if slot.request is account.request]:
+            self._leave(slot)
 
     def export(self, request: DiffusionRequest) -> Checkpoint | None:
         """All that is done of an open request, None if nothing is. Raises TypeError for a state that cannot leave."""
         account = self._ledger.of(request)
         if account is None:
             return None
+        before = self._resumable(request, account)  # rows that have not gone on here are still as far as they were
+        rows = {} if before is None else {row.index: row for row in before.rows}
+        done = {} if before is None else dict(before.done)
         states = [call.state() for slot, call in self._calls.items() if slot.request is request]
-        rows = tuple(state for state in states if state is not None)
-        done = {index: media_parts(media) for index, media in account.media.items()}
-        return Checkpoint(fingerprint(request, self._model), rows, done) if rows or done else None
+        rows |= {state.index: state for state in states if state is not None}
+        done |= {index: media_parts(media) for index, media in account.media.items()}
+        left = tuple(row for index, row in sorted(rows.items()) if index not in done)
+        return Checkpoint(fingerprint(request, self._model), left, done) if left or done else None
 
     def close(self) -> None:
         """End every call where it is held."""
@@ -115,6 +119,7 @@ class StepRunner:
             self._scheduler.leave(slot)
             self._deliver(slot, account, Output(media_from(resume.done[slot.row.index])))
             return
+        began = self._clock()
         try:
             call = self._adapter.open(
                 Batch(slot.entry.key, (slot.row,)),
@@ -126,6 +131,8 @@ class StepRunner:
             self._scheduler.leave(slot)
             self._fail(account, error)
             return
+        finally:
+            account.device_s += self._clock() - began
         self._calls[slot] = call
         self._settle(slot)
 
@@ -179,7 +186,9 @@ class StepRunner:
 
     def _settle(self, slot: Slot) -> None:
         """After its call has gone on: note where it is held now, or deliver what came out."""
-        call = self._calls[slot]
+        call = self._calls.get(slot)
+        if call is None:  # a row of the same request has just ended it
+            return
         outcome = call.outcome
         if outcome is None:
             slot.key, slot.stage = call.key, call.stage

@@ -82,6 +82,26 @@ def test_it_goes_on_without_a_step_done_twice(num_steps: int, num_outputs: int) 
         assert sum(len(members) for members in rig.shared()) == num_outputs * (5 - checkpoint.step)
 
 
+def test_a_second_drain_keeps_what_has_not_gone_on_yet() -> None:
+    """Four rows half done, resumed where two have room: all are as far as before in the next checkpoint."""
+    wanted = request("a", num_outputs=4, num_inference_steps=9)
+    first = Checkpoint.from_bytes(leave(wanted, 3))
+    assert len(first.rows) == 4
+    again = DiffusionRequest(request_id="b", prompt=wanted.prompt, params=wanted.params, resume=first)
+    with Rig(gated=True, max_batch_rows=2) as rig:
+        rig.engine.submit(again)
+        rig.gate.wait()
+        rig.gate.let()
+        second = rig.engine.export("b", SOON_S)
+    assert second is not None
+    assert sorted(row.index for row in second.rows) == [0, 1, 2, 3]
+    assert min(row.step for row in second.rows) >= first.step
+    with Rig() as rig:
+        last = DiffusionRequest(request_id="c", prompt=wanted.prompt, params=wanted.params, resume=second)
+        for got, alone in zip(pixels(rig.run(last)[0]), solo(wanted), strict=True):
+            assert np.array_equal(got, alone)
+
+
 def test_with_a_checkpoint_of_another_request_it_begins_anew_and_says_so() -> None:
     checkpoint = Checkpoint.from_bytes(leave(request("a"), 0))
     with Rig() as rig:

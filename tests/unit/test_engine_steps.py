@@ -268,6 +268,7 @@ class TestFaults:
         with Rig(FakeSpec(lost_prompt="lost")) as rig:
             events = rig.run(request("a"), request("x", prompt="lost"), request("c"))
             assert all(isinstance(event, Failed) and event.retryable for event in events)
+            rig.engine._thread.join(SOON_S)
             assert rig.engine.stats().state == "dead"
             assert rig.adapter.closed
 
@@ -327,3 +328,16 @@ def test_a_pause_holds_rows_at_a_step(rig: Rig) -> None:
         rig.engine.resume()
         completed(stream.result(SOON_S))
         assert len(rig.adapter.forwards) >= num_forwards
+
+
+def test_an_abort_at_a_pause_lets_the_call_go_at_once() -> None:
+    with Rig(gated=True) as rig:
+        stream = rig.engine.submit(request("a"))
+        rig.gate.wait()
+        rig.gate.open()
+        rig.engine.pause(SOON_S)
+        rig.engine.abort("a")
+        assert isinstance(stream.result(SOON_S), Aborted | Completed)
+        rig.engine.collective_rpc("echo", SOON_S)  # behind the abort in the inbox
+        assert rig.engine._loop.runner._calls == {}  # type: ignore[union-attr]
+        rig.engine.resume()
