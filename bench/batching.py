@@ -1,6 +1,6 @@
 """What batching brings: the same queued jobs at full batch size and one by one, beside the bare pipeline's own gain.
 
-python -m bench.batching [--jobs 64] [--rounds 3] [--rows 8]
+python -m bench.batching [--jobs 64] [--rounds 3] [--rows 8] [--mode auto]
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=8)
+    parser.add_argument("--mode", default="auto", choices=["auto", "request", "step"])
     options = parser.parse_args()
     bare = BarePipeline()
     ours_gains, bare_gains, shares = [], [], []
-    with running_stand(options.rows) as batched, running_stand(1) as single:
+    with running_stand(options.rows, options.mode) as batched, running_stand(1, options.mode) as single:
         for stand, rows in ((batched, options.rows), (single, 1)):
             stand.run(2 * options.rows)
             bare.run(2 * options.rows, rows)

@@ -1,6 +1,6 @@
 """How much longer the whole way takes (Redis, Celery, engine, PNG, S3) than the same pictures on the bare pipeline.
 
-python -m bench.overhead [--jobs 200] [--rounds 3] [--rows 8]
+python -m bench.overhead [--jobs 200] [--rounds 3] [--rows 8] [--mode auto]
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--rows", type=int, default=8, help="batch size of both sides")
+    parser.add_argument("--mode", default="auto", choices=["auto", "request", "step"])
     options = parser.parse_args()
     bare = BarePipeline()
     ratios = []
-    with running_stand(options.rows) as stand:
+    with running_stand(options.rows, options.mode) as stand:
         stand.run(2 * options.rows)
         bare.run(2 * options.rows, options.rows)
         for number in range(options.rounds):

@@ -40,7 +40,7 @@ class Stand:
 
 
 @contextlib.contextmanager
-def running_stand(max_batch_rows: int) -> Iterator[Stand]:
+def running_stand(max_batch_rows: int, mode: str = "auto") -> Iterator[Stand]:
     """Redis, S3 and one worker in a temporary folder; all gone afterwards."""
     with tempfile.TemporaryDirectory(prefix="safelight-bench-") as folder, contextlib.ExitStack() as stack:
         home = Path(folder)
@@ -49,7 +49,7 @@ def running_stand(max_batch_rows: int) -> Iterator[Stand]:
         s3_server = start_s3(home / "s3")
         stack.callback(s3_server.process.stop)
         models = home / "models.toml"
-        models.write_text(_models_file(max_batch_rows), "utf-8")
+        models.write_text(_models_file(max_batch_rows, mode), "utf-8")
         env = {
             "SAFELIGHT_REDIS_URL": redis_server.url,
             "SAFELIGHT_S3_ENDPOINT_URL": s3_server.url,
@@ -67,12 +67,13 @@ def running_stand(max_batch_rows: int) -> Iterator[Stand]:
         yield Stand(client, worker)
 
 
-def _models_file(max_batch_rows: int) -> str:
+def _models_file(max_batch_rows: int, mode: str) -> str:
     return f"""
 [tiny]
 source = "bundled:tiny"
 dtype = "float32"
 device = "cpu"
+mode = "{mode}"
 max_batch_rows = {max_batch_rows}
 defaults = {{ height = 96, width = 96, num_inference_steps = 20, guidance_scale = 4.0 }}
 limits = {{ min_size = 64, max_size = 160, max_steps = 100 }}
