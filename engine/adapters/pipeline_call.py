@@ -83,6 +83,9 @@ class PipelineCall:
         except BaseException:
             self._view.maybe_free_model_hooks()
             raise
+        finally:  # our watchers hold this call, and the noise scheduler holds them
+            vars(self._noise_scheduler).pop("step", None)
+            vars(self._noise_scheduler).pop("set_timesteps", None)
 
     def state(self) -> dict[str, Any]:
         """At a step boundary: all that `resume` needs."""

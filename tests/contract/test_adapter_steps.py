@@ -1,6 +1,7 @@
 """Step mode on random pipelines: rows that share forwards, steps apart, are what plain diffusers makes of them."""
 
 import functools
+import gc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -418,3 +419,30 @@ def test_a_row_call_is_held_at_every_model_call(sd: Model) -> None:
 
     sd.engine._call(through, SOON_S, "through")
     assert stages == ["encoding"] * 2 + ["denoising"] * STEPS + ["decoding"]
+
+
+@pytest.mark.parametrize("ends", ["done", "aborted"])
+def test_a_row_that_has_ended_leaves_no_tensor_behind(sd: Model, ends: str) -> None:
+    """Without the garbage collector, for which the memory of a device cannot wait."""
+    wanted = request("a")
+
+    def count() -> int:
+        before = {id(found) for found in gc.get_objects() if isinstance(found, torch.Tensor)}
+        call = sd.adapter.open(Batch(sd.adapter.batch_key(wanted), (Row(wanted, 0),)), lambda *_: None, alone=False)
+        for _ in range(4):
+            sd.adapter.advance([call])
+        if ends == "aborted":
+            call.abort()
+        while ends == "done" and call.outcome is None:
+            sd.adapter.advance([call])
+        del call
+        after = [found for found in gc.get_objects() if isinstance(found, torch.Tensor)]
+        return len([found for found in after if id(found) not in before])
+
+    gc.collect()
+    gc.disable()
+    try:
+        sd.engine._call(count, SOON_S, "warm")  # what is kept once (tables of a first call) is not a leak
+        assert sd.engine._call(count, SOON_S, "count") == 0
+    finally:
+        gc.enable()

@@ -4,6 +4,7 @@ A call that is not one of ours, and any call under autocast (which is a state of
 others), goes straight through. Greenlets share the device thread: no locks, one CUDA stream, one OpenMP team.
 """
 
+import traceback
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -103,6 +104,10 @@ class HeldCall(greenlet.greenlet):
         try:
             self.result = self._function()
         except BaseException as error:
+            traceback.clear_frames(error.__traceback__)
             self.raised = error
+        # Nothing of it lives on in a cycle of references: a device's memory cannot wait for the garbage collector.
+        del self._function, self._known_answer
+        self.answers.clear()
         # The greenlet's parent is the one that made it, which is not always the one that goes on with it.
         self.parent = self._hub
