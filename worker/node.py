@@ -205,6 +205,7 @@ def _load(spec: ModelSpec) -> DiffusionEngine:
 def _described(engine: DiffusionEngine) -> dict[str, Any]:
     stats = engine.stats()
     return {
+        "mode": stats.mode,
         "device": stats.device,
         "dtype": stats.dtype,
         "waiting_rows": stats.waiting_rows,
