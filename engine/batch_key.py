@@ -4,6 +4,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal
 
+from .params import Loras
+
 Task = Literal["text2image", "image2image", "inpaint"]
 
 
@@ -28,6 +30,7 @@ class BatchKey:
     fps: float | None = None
     duration_s: float | None = None
     image_size: tuple[int, int] | None = None
+    loras: Loras = ()
     extra: Hashable = None
 
     @property

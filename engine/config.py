@@ -1,6 +1,7 @@
 """Everything that is fixed when an engine starts. Checked once, never changed."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Literal, get_args
 
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
@@ -18,6 +19,10 @@ class EngineConfig:
     batches, and waiting `ageing_s` is worth one level of priority. `max_waiting` bounds the waiting requests.
     `pipeline_class` is one of diffusers by name, any other by dotted path or the class itself; `engine_backend` is
     "default", a subclass of DiffusionEngine, or its dotted path.
+    `loras` are the sources of LoRA adapters by the name that a request uses: a safetensors file, a folder, or a hub
+    id; `max_loras` bounds those that are in memory at a time. `vae_tiling`, `vae_slicing` and `attention_backend` are
+    diffusers' own, and refused when the model loads where it has no such thing. Step mode keeps up to `prompt_cache_mb`
+    of encoded texts (MiB, on the device) for prompts that come again.
     """
 
     model: str
@@ -39,6 +44,12 @@ class EngineConfig:
     allow_pickle: bool = False
     local_files_only: bool = False
     num_threads: int | None = None
+    loras: Mapping[str, str] = field(default_factory=dict)
+    max_loras: int = 8
+    vae_tiling: bool = False
+    vae_slicing: bool = False
+    attention_backend: str | None = None
+    prompt_cache_mb: int = 0
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -52,9 +63,16 @@ class EngineConfig:
             ("max_passes", self.max_passes),
             ("max_waiting", self.max_waiting),
             ("num_threads", self.num_threads),
+            ("max_loras", self.max_loras),
         ):
             if name != "num_threads" or value is not None:
                 _require_count(name, value)
+        if self.loras and (self.compile or self.offload is not None):
+            raise ValueError(
+                "loras cannot be combined with compile or offload, which expect a model that stays as it is"
+            )
+        if self.prompt_cache_mb < 0:
+            raise ValueError(f"prompt_cache_mb must be at least 0, not {self.prompt_cache_mb}")
         if self.admission_wait_ms < 0:
             raise ValueError(f"admission_wait_ms must be at least 0, not {self.admission_wait_ms}")
         if self.ageing_s <= 0:

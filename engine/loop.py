@@ -63,6 +63,8 @@ class DeviceLoop:
     def _serve_steps(self, capabilities: Capabilities) -> None:
         scheduler = StepScheduler(_policy(self._config))
         model = f"{self._config.model} {self._config.revision} {capabilities.model_class} {capabilities.dtype}"
+        if self._config.loras:  # a name may stand for another file on another node
+            model += f" {sorted(self._config.loras.items())}"
         self.scheduler = scheduler
         self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self.pace, self._clock, model)
 

@@ -6,6 +6,9 @@ from dataclasses import dataclass
 MAX_SEED = 2**63 - 1
 MAX_OUTPUTS = 16
 
+#: (name, scale) of each LoRA of a request, in the order in which they are added up
+Loras = tuple[tuple[str, float], ...]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
@@ -13,7 +16,7 @@ class SamplingParams:
 
     `height` and `width` are pixels, `guidance_scale` is as in diffusers. Output *k* of `num_outputs` uses
     `seed + k`. `exact` asks for bit equality with a plain diffusers call: each row runs in a call of its own.
-    `preview_every` is in steps, 0 for none.
+    `preview_every` is in steps, 0 for none. `loras` are names of `EngineConfig.loras` with the scale of each.
     """
 
     height: int
@@ -30,6 +33,7 @@ class SamplingParams:
     duration_s: float | None = None
     exact: bool = False
     preview_every: int = 0
+    loras: Loras = ()
 
     def __post_init__(self) -> None:
         _require_int("height", self.height, 1)
@@ -50,6 +54,11 @@ class SamplingParams:
                 raise ValueError(f"strength must be between 0 and 1, not {self.strength}")
         if self.negative_prompt is not None:
             require_text("negative_prompt", self.negative_prompt)
+        for name, scale in self.loras:
+            require_text("loras", name)
+            _require_finite("loras", scale)
+        if len({name for name, _ in self.loras}) < len(self.loras):
+            raise ValueError("loras must name each one once")
 
 
 def require_text(name: str, value: str) -> None:
@@ -70,7 +79,7 @@ def _require_int(name: str, value: int, low: int, high: int | None = None) -> No
         raise ValueError(f"{name} must be {bound}, not {value}")
 
 
-def _require_finite(name: str, value: float, low: float, *, above: bool = False) -> None:
+def _require_finite(name: str, value: float, low: float = -math.inf, *, above: bool = False) -> None:
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
         raise ValueError(f"{name} must be a finite number, not {value!r}")
     if value < low or (above and value == low):

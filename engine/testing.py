@@ -241,6 +241,7 @@ class FakeAdapter:
             strength=strength,
             noise_scheduler=params.noise_scheduler,
             image_size=None if request.image is None else request.image.size,
+            loras=params.loras,
         )
 
     def open(self, batch: Batch, on_step: StepHook, *, alone: bool, resume: RowState | None = None) -> FakeRowCall:

@@ -60,6 +60,14 @@ class ModelSpec(_Spec):
     admission_wait_ms: Annotated[float, Field(ge=0, le=10_000)] = 20.0
     offload: Literal["none", "model", "sequential"] = "none"
     compile: bool = False
+    #: The VAE works on overlapping tiles of large pictures: less memory, faint seams.
+    vae_tiling: bool = False
+    #: The VAE takes the rows of a batch one by one: less memory.
+    vae_slicing: bool = False
+    #: One of diffusers' attention backends, for transformers that can be told one.
+    attention_backend: Annotated[str, Field(min_length=1, max_length=64)] | None = None
+    #: Step mode: encoded texts that are kept for prompts that come again, MiB of the device's memory; 0 is none.
+    prompt_cache_mb: Annotated[int, Field(ge=0, le=65_536)] = 64
     pipeline_class: str | None = None
     #: Pickled weights run code when they load; only for a source you trust.
     allow_pickle: bool = False
@@ -69,7 +77,11 @@ class ModelSpec(_Spec):
     mask_input: bool = True
     #: Names that a request's `noise_scheduler` may take; empty: the pipeline's own only.
     noise_schedulers: tuple[str, ...] = ()
+    #: LoRA adapters by the name that a request uses: a safetensors file (a path that begins with `/`, `./` or `~`), a
+    #: folder, a hub id, or a hub id with a file of it: `owner/name/file.safetensors`.
     loras: dict[str, str] = Field(default_factory=dict)
+    #: Adapters in memory at a time, and so in one request; the one that was unused for longest makes room.
+    max_loras: Annotated[int, Field(ge=1, le=256)] = 8
     defaults: ModelDefaults = ModelDefaults()
     limits: ModelLimits = ModelLimits()
     #: (width, height) that the model was trained for, the best first; others within `limits` run and may look worse.

@@ -145,6 +145,8 @@ class GenerationRequest(BaseModel):
             raise ValueError("mask_image: needs image as well")
         if self.strength is not None and self.image is None:
             raise ValueError("strength: only has a meaning with image")
+        if len({lora.name for lora in self.loras}) < len(self.loras):
+            raise ValueError("loras: names one of them twice")
         if self.supersede and self.group is None:
             raise ValueError("supersede: needs a group")
         if self.seed is not None and self.seed + self.num_outputs - 1 > MAX_SEED:

@@ -87,6 +87,8 @@ def _check_inputs(request: GenerationRequest, spec: ModelSpec) -> None:
         raise InvalidRequest(
             "noise_scheduler", f"{request.noise_scheduler!r} is unknown to model {spec.name}; it has {known}"
         )
+    if len(request.loras) > spec.max_loras:
+        raise InvalidRequest("loras", f"has {len(request.loras)} entries; model {spec.name} takes {spec.max_loras}")
     for index, lora in enumerate(request.loras):
         if lora.name not in spec.loras:
             known = ", ".join(spec.loras) or "none"

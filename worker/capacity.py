@@ -17,16 +17,7 @@ def served(models: Models, names: Sequence[str]) -> tuple[ModelSpec, ...]:
     for name in names:
         if models.get(name) is None:
             raise ConfigError(f"--model {name}: not in the models file; it has {', '.join(models.names)}")
-    chosen = tuple(spec for spec in models if not names or spec.name in names)
-    for spec in chosen:
-        _check_supported(spec)
-    return chosen
-
-
-def _check_supported(spec: ModelSpec) -> None:
-    """What a models file may say already and this version cannot do yet. Raises `ConfigError`."""
-    if spec.loras:
-        raise ConfigError(f"model {spec.name}: loras are not available in this version")
+    return tuple(spec for spec in models if not names or spec.name in names)
 
 
 def num_slots(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
@@ -55,4 +46,10 @@ def _engine_config(spec: ModelSpec) -> EngineConfig:
         compile=spec.compile,
         pipeline_class=spec.pipeline_class,
         allow_pickle=spec.allow_pickle,
+        loras=spec.loras,
+        max_loras=spec.max_loras,
+        vae_tiling=spec.vae_tiling,
+        vae_slicing=spec.vae_slicing,
+        attention_backend=spec.attention_backend,
+        prompt_cache_mb=spec.prompt_cache_mb,
     )

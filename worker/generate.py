@@ -212,6 +212,7 @@ class Generate:
             duration_s=wish.duration_s,
             exact=wish.exact,
             preview_every=wish.preview_every,
+            loras=tuple((lora.name, lora.scale) for lora in wish.loras),
         )
         request = DiffusionRequest(
             request_id=attempt.request_id,

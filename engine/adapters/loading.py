@@ -13,6 +13,7 @@ import transformers
 
 from ..config import EngineConfig
 from ..errors import ModelLoadError
+from .pipeline_options import OptionRefused, apply_options
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +39,7 @@ def load_pipeline(config: EngineConfig) -> LoadedPipeline:
         device = resolve_device(config.device)
         dtype = resolve_dtype(config.dtype, device)
         pipeline = _read(config, dtype)
+        apply_options(pipeline, config)
         _place(pipeline, device, config)
     except Exception as error:
         raise ModelLoadError(_explain(config, error)) from error
@@ -132,6 +134,8 @@ def _explain(config: EngineConfig, error: Exception) -> str:
 
 
 def _advice(config: EngineConfig, error: Exception) -> str:
+    if isinstance(error, OptionRefused):
+        return "an entry without it"
     if isinstance(error, torch.OutOfMemoryError):
         return "offload='model', or a smaller dtype"
     if "safetensors" in str(error) and not config.allow_pickle:

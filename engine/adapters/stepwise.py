@@ -18,17 +18,20 @@ from ..batch import Batch
 from ..checkpoint import RowState
 from ..config import EngineConfig
 from ..errors import ModelError, ModelLoadError, OutOfMemory
+from ..params import Loras
 from ..request import Row
 from ..result import Stage
-from .merging.call import run_calls
+from .merging.call import ModelCall, run_calls
+from .merging.known_texts import KnownTexts
 from .merging.leaves import CannotSplit
 from .merging.rendezvous import HeldCall, Rendezvous
 from .merging.site import Site
+from .out_of_memory import is_out_of_memory
 from .outline import outline, zeros
 from .pipeline_call import PipelineCall
 from .self_check import self_check
 from .step_safety import denoisers_of, why_not
-from .whole import Rendered, WholePipeline, is_out_of_memory
+from .whole import Rendered, WholePipeline
 
 log = logging.getLogger(__name__)
 
@@ -43,14 +46,18 @@ class DiffusersRowCall:
         finish: Callable[[], Rendered],
         *,
         alone: bool,
+        loras: Loras,
+        known_text: Callable[[ModelCall], Any | None],
         resume: RowState | None,
         device: torch.device,
     ) -> None:
         self._row = row
+        self.loras = loras
+        self._known_text = known_text
         self._call = call
         self._answers: Mapping[str, Any] = {} if resume is None else resume.state["answers"]
         self._device = device
-        self.held = HeldCall(finish, alone=alone, known_answer=self._known_answer)
+        self.held = HeldCall(finish, alone=alone, company=loras, known_answer=self._known_answer)
         self.held.step()
 
     @property
@@ -88,11 +95,11 @@ class DiffusersRowCall:
         state = {"call": self._call.state(), "answers": {**self._answers, **answers}}
         return RowState(self._row.index, self._call.num_steps_done, state)
 
-    def _known_answer(self, site: Site) -> Any | None:
-        """For the steps behind a resumed call: its noise scheduler does not look at them."""
-        if not (_is_denoiser(site) and self._call.is_replaying):
-            return None
-        return zeros(self._answers[site.name], self._device)
+    def _known_answer(self, call: ModelCall) -> Any | None:
+        """A text that was encoded before; zeros for the steps behind a resumed call, which nobody looks at."""
+        if not (_is_denoiser(call.site) and self._call.is_replaying):
+            return self._known_text(call)
+        return zeros(self._answers[call.site.name], self._device)
 
     def fail(self, error: Exception) -> None:
         self.held.fail(error)
@@ -107,6 +114,7 @@ class StepPipeline(WholePipeline):
     def __init__(self, config: EngineConfig) -> None:
         super().__init__(config)
         self._rendezvous: Rendezvous | None = None
+        self._texts = KnownTexts(0)
 
     def load(self) -> Capabilities:
         """Raises ModelLoadError, also when step mode is demanded of a pipeline that cannot have it."""
@@ -128,6 +136,7 @@ class StepPipeline(WholePipeline):
         if not check.merges:
             for site in self._rendezvous.sites:
                 site.mergeable = False
+        self._texts = KnownTexts(self._config.prompt_cache_mb * 2**20)  # not before: the check is to merge texts
         return replace(capabilities, mode="step", mode_reason=check.words)
 
     def _in_request_mode(self, capabilities: Capabilities, reason: str) -> Capabilities:
@@ -139,14 +148,28 @@ class StepPipeline(WholePipeline):
         (row,) = batch.rows
         call = self._call(batch, on_step, None if resume is None else resume.state["call"])
         finish = functools.partial(self._finish, batch, call)
-        return DiffusersRowCall(row, call, finish, alone=alone, resume=resume, device=self._device)
+        loras = batch.key.loras
+        self._within_memory(1, lambda: self._loras.activate(loras))
+        return DiffusersRowCall(
+            row,
+            call,
+            finish,
+            alone=alone,
+            loras=loras,
+            known_text=lambda call: self._texts.get(self._texts.question(call, self._loras.stamp(loras))),
+            resume=resume,
+            device=self._device,
+        )
 
     def advance(self, calls: Sequence[RowCall]) -> None:
-        held = [call.held for call in calls if isinstance(call, DiffusersRowCall)]
+        """Rows of one forward have the same LoRAs, which then also serve what the rows do until their next call."""
+        rows = [call for call in calls if isinstance(call, DiffusersRowCall)]
+        held = [row.held for row in rows]
         model_calls = [one.call for one in held if one.call is not None]
         assert len(model_calls) == len(calls)
         try:
-            answers = self._within_memory(len(calls), lambda: run_calls(model_calls))
+            self._within_memory(len(calls), lambda: self._loras.activate(rows[0].loras))
+            answers = self._within_memory(len(calls), lambda: self._answer(model_calls, rows[0].loras))
         except CannotSplit as error:
             site = model_calls[0].site
             log.warning("%s is not merged any more: its output has %s", site.name, error)
@@ -155,7 +178,20 @@ class StepPipeline(WholePipeline):
         for one, answer in zip(held, answers, strict=True):
             one.step(answer)
 
+    def _answer(self, calls: Sequence[ModelCall], loras: Loras) -> Sequence[Any]:
+        """Of calls that may share a forward. If all ask the same of a text encoder it is asked once, or not at all."""
+        questions = {self._texts.question(call, self._loras.stamp(loras)) for call in calls}
+        question = questions.pop()
+        if question is None or questions:
+            return run_calls(calls)
+        if (known := self._texts.get(question)) is None:
+            (known,) = run_calls(calls[:1])
+            self._texts.put(question, known)
+        copies = [self._texts.get(question) for _ in calls[1:]]
+        return [known, *copies] if None not in copies else [known, *run_calls(calls[1:])]  # too large to be kept
+
     def close(self) -> None:
+        self._texts = KnownTexts(0)
         if self._rendezvous is not None:
             self._rendezvous.close()
         super().close()

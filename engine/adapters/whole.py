@@ -23,7 +23,9 @@ from ..config import EngineConfig
 from ..errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
 from ..request import DiffusionRequest, Row
 from .loading import LoadedPipeline, load_pipeline
+from .lora_shelf import LoraShelf
 from .noise_schedulers import NoiseSchedulers
+from .out_of_memory import is_out_of_memory
 from .outputs import Floats, media, raw_rows
 from .pipeline_call import PipelineCall
 from .previewer import Previewer
@@ -35,7 +37,6 @@ from .task_pipeline import TaskPipeline, pipelines_by_task
 
 #: a picture of fewer steps is a grey cloud, from which nothing is learned about colours
 TEACHING_STEPS = 4
-OUT_OF_MEMORY_TEXTS = ("can't allocate memory", "out of memory")
 
 T = TypeVar("T")
 
@@ -63,6 +64,7 @@ class WholePipeline:
         loaded = load_pipeline(self._config)
         self._loaded = pipeline = loaded.pipeline
         self._device = loaded.device
+        self._loras = LoraShelf(pipeline, self._config)
         self._tasks = pipelines_by_task(pipeline)
         self._noise_schedulers = NoiseSchedulers(pipeline.scheduler)
         own = TaskPipeline(pipeline)
@@ -95,6 +97,7 @@ class WholePipeline:
             fps=pipeline.fps(params),
             duration_s=pipeline.duration_s(params),
             image_size=pipeline.image_size(request),
+            loras=self._loras.resolve(params.loras),
             extra=pipeline.company(request),
         )
 
@@ -168,6 +171,7 @@ class WholePipeline:
         raise OutOfMemory(f"{num_rows} rows do not fit the device: {message}")
 
     def _render(self, batch: Batch, on_step: StepHook) -> Rendered:
+        self._loras.activate(batch.key.loras)
         return self._finish(batch, self._call(batch, on_step))
 
     def _call(self, batch: Batch, on_step: StepHook, resume: Mapping[str, Any] | None = None) -> PipelineCall:
@@ -249,8 +253,3 @@ def _finite_rows(latents: torch.Tensor | None, num_rows: int) -> Sequence[bool]:
         return [True] * num_rows
     rows: list[bool] = torch.isfinite(latents).flatten(1).all(dim=1).tolist()
     return rows
-
-
-def is_out_of_memory(error: Exception) -> bool:
-    text = str(error)
-    return isinstance(error, MemoryError) or any(known in text for known in OUT_OF_MEMORY_TEXTS)

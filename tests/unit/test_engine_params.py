@@ -44,6 +44,10 @@ def request(**changes: Any) -> DiffusionRequest:
         ("preview_every", -1),
         ("negative_prompt", "\ud800"),
         ("negative_prompt", 3),
+        ("loras", (("ink", float("nan")),)),
+        ("loras", (("ink", "1"),)),
+        ("loras", ((3, 1.0),)),
+        ("loras", (("ink", 1.0), ("ink", 0.5))),
     ],
 )
 def test_bad_params_name_the_field(field: str, value: object) -> None:

@@ -54,6 +54,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("noise_scheduler", {"noise_scheduler": ""}),
     ("loras", {"loras": [{"name": "a"}] * 17}),
     ("loras", {"loras": [0] * 100_000}),
+    ("loras", {"loras": [{"name": "a"}, {"name": "a", "scale": 0.5}]}),
     ("loras.0.name", {"loras": [{"name": "../a"}]}),
     ("loras.1.scale", {"loras": [{"name": "a"}, {"name": "b", "scale": 5}]}),
     ("loras.0.weight", {"loras": [{"name": "a", "weight": 1}]}),
@@ -141,7 +142,9 @@ PLAIN_FIELDS = st.fixed_dictionaries(
         "seed": st.integers(0, MAX_SEED - 16),
         "num_outputs": st.integers(1, 16),
         "fps": st.floats(0, 240, exclude_min=True),
-        "loras": st.lists(st.fixed_dictionaries({"name": NAME, "scale": st.floats(-4, 4)}), max_size=3),
+        "loras": st.dictionaries(NAME, st.floats(-4, 4), max_size=3).map(
+            lambda scales: [{"name": name, "scale": scale} for name, scale in scales.items()]
+        ),
         "priority": st.integers(0, 9),
         "exact": st.booleans(),
         "output_prefix": st.lists(NAME, max_size=4).map("/".join),

@@ -65,6 +65,7 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("strength", {"strength": 0.01, "num_inference_steps": 20, "image": "s3://b/k"}),
     ("noise_scheduler", {"noise_scheduler": "heun"}),
     ("loras.0.name", {"loras": [{"name": "grain"}]}),
+    ("loras", {"model": "film", "loras": [{"name": f"l{i}"} for i in range(9)]}),
     ("loras.1.name", {"model": "film", "loras": [{"name": "grain"}, {"name": "other"}]}),
     ("output_format", {"output_format": "mp4"}),
     ("output_format", {"output_format": "png", "model": "sound"}),

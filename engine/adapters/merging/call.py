@@ -29,14 +29,19 @@ class ModelCall:
     key: Hashable
 
 
-def read_call(site: Site, arguments: dict[str, Any], contents: Contents, *, alone: bool = False) -> ModelCall:
-    """`alone` keeps a call from every merge: its result is then that of plain diffusers to the last bit."""
+def read_call(
+    site: Site, arguments: dict[str, Any], contents: Contents, *, alone: bool = False, company: Hashable = None
+) -> ModelCall:
+    """`alone` keeps a call from every merge: its result is then that of plain diffusers to the last bit.
+
+    `company` is what the calls of one forward must share beside their arguments, as the state of the model itself.
+    """
     rows, by_list = _primary(arguments)
     if alone or not site.mergeable or rows == 0:
         return ModelCall(site, arguments, rows, by_list, (), object())
     padded = tuple(padding for padding in site.padded if can_pad(arguments, padding, rows))
     free = site.ignored | {name for padding in padded for name in padding.names}
-    parts: list[Hashable] = [site, rows, *(padding_key(arguments, padding) for padding in padded)]
+    parts: list[Hashable] = [site, company, rows, *(padding_key(arguments, padding) for padding in padded)]
     parts += [
         (name, leaf_key(value, name, rows, by_list, contents.digest))
         for name, value in arguments.items()

@@ -5,7 +5,7 @@ others), goes straight through. Greenlets share the device thread: no locks, one
 """
 
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import greenlet
@@ -41,7 +41,7 @@ class Rendezvous:
         arguments = site.named(args, kwargs)
         if arguments is None:
             return site.original(*args, **kwargs)
-        return current.answer(read_call(site, arguments, self._contents, alone=current.alone))
+        return current.answer(read_call(site, arguments, self._contents, alone=current.alone, company=current.company))
 
 
 def _autocasts() -> bool:
@@ -60,13 +60,16 @@ class HeldCall(greenlet.greenlet):
         function: Callable[[], Any],
         *,
         alone: bool = False,
-        known_answer: Callable[[Site], Any | None] = lambda site: None,
+        company: Hashable = None,
+        known_answer: Callable[[ModelCall], Any | None] = lambda call: None,
     ) -> None:
-        """`alone` keeps its model calls from every merge. One with a known answer is not held at all."""
+        """Its model calls merge with those of equal `company` only, `alone` with none. One with a known answer is not
+        held at all."""
         super().__init__(run=self._main)
         self._function = function
         self._known_answer = known_answer
         self.alone = alone
+        self.company = company
         #: the last answer at each site
         self.answers: dict[Site, Any] = {}
         self.call: ModelCall | None = None
@@ -88,7 +91,7 @@ class HeldCall(greenlet.greenlet):
 
     def answer(self, call: ModelCall) -> Any:
         """Called from within: hand over the model call, and come back with its answer."""
-        known = self._known_answer(call.site)
+        known = self._known_answer(call)
         if known is not None:
             return known
         self.call = call
