@@ -35,7 +35,8 @@ RowOutcome = Output | Exception
 class Capabilities:
     """What a loaded model can do. `max_rows` 1 means that it must not be batched; None sets no bound.
 
-    `mode` is how it will be served, and `mode_reason` says in words why, both settled while it loads.
+    `versions` names the libraries whose change could change its outputs. `mode` is how it will be served, and
+    `mode_reason` says in words why, both settled while it loads.
     `default_size` is the (height, width) that the model was made for, `size_multiple` must divide both sides; neither
     has a meaning for a model that makes sound.
     """
@@ -48,6 +49,7 @@ class Capabilities:
     modality: Modality = "image"
     size_multiple: int = 8
     max_rows: int | None = None
+    versions: str = ""
     mode: Literal["request", "step"] = "request"
     mode_reason: str = "that is all this model offers"
 

@@ -4,7 +4,7 @@ import asyncio
 import atexit
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
@@ -13,7 +13,7 @@ from typing import Self, cast
 
 from .adapter import Capabilities, PipelineAdapter
 from .backend import resolve_engine_class
-from .checkpoint import Checkpoint
+from .checkpoint import Checkpoint, fingerprint
 from .config import EngineConfig
 from .errors import EngineClosed
 from .inbox import Abort, Call, Inbox, Submit
@@ -22,7 +22,7 @@ from .lifecycle import Lifecycle, State
 from .loop import DeviceLoop
 from .registry import make_adapter
 from .request import DiffusionRequest
-from .result import Failed
+from .result import Failed, Media, media_parts
 from .stats import EngineStats
 from .stream import OutputStream
 
@@ -155,6 +155,13 @@ class DiffusionEngine:
         if self.capabilities.mode == "request":  # at once: the device thread would not look before its batch has ended
             return None
         return cast(Checkpoint | None, self._call(lambda: self._loop.export(request_id), timeout_s, "export"))
+
+    def sealed(self, request: DiffusionRequest, media: Sequence[Media]) -> Checkpoint | None:
+        """A checkpoint of a finished request, for whoever could not hand its outputs over; None in request mode."""
+        model = self._loop.model
+        if model is None:
+            return None
+        return Checkpoint(fingerprint(request, model), (), {k: media_parts(item) for k, item in enumerate(media)})
 
     def pause(self, timeout_s: float | None = None) -> None:
         """Start no more batches; returns when the running one has ended. Submits and aborts go on being taken."""

@@ -49,6 +49,8 @@ class DeviceLoop:
         self._clock = clock
         self._calls: deque[Call] = deque()
         self._stopping = False
+        #: what ties a checkpoint to this model; None in request mode
+        self.model: str | None = None
         self.counters = Counters()
         self.pace = Pace()
         self._serve_batches()
@@ -62,7 +64,9 @@ class DeviceLoop:
 
     def _serve_steps(self, capabilities: Capabilities) -> None:
         scheduler = StepScheduler(_policy(self._config))
-        model = f"{self._config.model} {self._config.revision} {capabilities.model_class} {capabilities.dtype}"
+        parts = (self._config.model, self._config.revision, capabilities.model_class, capabilities.dtype)
+        model = " ".join(map(str, (*parts, capabilities.versions)))
+        self.model = model
         if self._config.loras:  # a name may stand for another file on another node
             model += f" {sorted(self._config.loras.items())}"
         self.scheduler = scheduler

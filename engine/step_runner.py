@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 from .adapter import Output, PipelineAdapter, PreviewRow, RowCall
 from .batch import Batch
-from .checkpoint import Checkpoint, fingerprint
+from .checkpoint import Checkpoint, RowState, fingerprint
 from .errors import OutOfMemory, failure
 from .ledger import Account, Ledger
 from .pace import Pace
@@ -68,8 +68,9 @@ class StepRunner:
 
     def work(self) -> bool:
         """Let rows leave and join, then one forward. Returns whether there was one. Raises DeviceLost."""
-        for slot in self._scheduler.join():
-            self._open(slot)
+        while started := self._scheduler.join():  # again, since those that end while they open make room for others
+            for slot in started:
+                self._open(slot)
         group = self._scheduler.choose()
         self._counters.running_rows = len(self._calls)
         if group:
@@ -114,18 +115,30 @@ class StepRunner:
                 return
             account.started_s = self._clock()
             account.stream.put(Started(slot.request.request_id, len(self._scheduler.active)))
+            self._recall(slot, account)
         resume = self._resumable(slot.request, account)
         if resume is not None and slot.row.index in resume.done:
             self._scheduler.leave(slot)
             self._deliver(slot, account, Output(media_from(resume.done[slot.row.index])))
             return
+        self._begin(slot, account, None if resume is None else resume.row(slot.row.index))
+
+    def _recall(self, slot: Slot, account: Account) -> None:
+        """What is done of a request that goes on counts from the start, so that its progress never falls."""
+        resume = self._resumable(slot.request, account)
+        if resume is not None:
+            account.row_steps |= {row.index: row.step for row in resume.rows}
+            account.row_steps |= dict.fromkeys(resume.done, slot.entry.key.num_steps)
+
+    def _begin(self, slot: Slot, account: Account, resume: RowState | None) -> None:
+        slot.resumed = resume is not None
         began = self._clock()
         try:
             call = self._adapter.open(
                 Batch(slot.entry.key, (slot.row,)),
                 RowHook(slot.row, account, self._clock),
                 alone=slot.request.alone,
-                resume=None if resume is None else resume.row(slot.row.index),
+                resume=resume,
             )
         except Exception as error:
             self._scheduler.leave(slot)
@@ -193,8 +206,11 @@ class StepRunner:
         if outcome is None:
             slot.key, slot.stage = call.key, call.stage
             return
-        self._leave(slot)
         account = self._ledger.of(slot.request)
+        if account is not None and isinstance(outcome, Exception) and slot.resumed:
+            self._begin_anew(slot, account, outcome)
+            return
+        self._leave(slot)
         if account is None:
             return
         if isinstance(outcome, Output):
@@ -202,6 +218,13 @@ class StepRunner:
             self._deliver(slot, account, outcome)
         else:
             self._fail(account, outcome)
+
+    def _begin_anew(self, slot: Slot, account: Account, error: Exception) -> None:
+        """A checkpoint saves time and decides nothing: whatever a resumed row fails of, it is tried once without."""
+        self._adapter.probe()
+        account.warnings[f"began anew: its checkpoint did not work ({error})"[:200]] = None
+        self._calls.pop(slot).abort()
+        self._begin(slot, account, None)
 
     def _fail(self, account: Account, error: Exception) -> None:
         """An error of the row's own code may be the first that tells of a lost device. Raises DeviceLost."""

@@ -19,7 +19,7 @@ class Slot:
     """A row under way, standing before a model call of `stage`. Slots of equal `key` may share that call's forward.
 
     `served` is the number of the last forward that it took part in, 0 for a newcomer, who is thus next. `apart`: a
-    forward with others failed, the next is its own.
+    forward with others failed, the next is its own. `resumed`: it goes on from a checkpoint.
     """
 
     entry: Entry
@@ -29,6 +29,7 @@ class Slot:
     stage: Stage = "encoding"
     held: bool = False
     apart: bool = False
+    resumed: bool = False
 
     @property
     def request(self) -> DiffusionRequest:

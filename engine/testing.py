@@ -147,7 +147,7 @@ class FakeRowCall:
             self._latents, self._condition = _noise(self.row), _condition(self.row)
             if self._resume is not None:
                 self.step, self._latents = self._resume.step, self._resume.state["latents"]
-            self._tell("denoising")
+            self._tell("denoising" if self.step < self._num_steps else "decoding")
         elif self.stage == "denoising":
             self._latents = 0.75 * self._latents + 0.25 * self._condition
             self.step += 1

@@ -29,14 +29,21 @@ def register_submit(app: Celery, store: JobStore, models: Models, hinter: Hinter
     """Register the task. Its message goes back to its queue while the store is full or away."""
 
     @app.task(name=SUBMIT, bind=True, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-    def submit(self: Any, request: Mapping[str, Any] | None = None, **fields: Any) -> str | None:
+    def submit(self: Any, request: Any = None, **fields: Any) -> str | None:
         try:
-            job = submit_message(self.request.id, {**(request or {}), **fields}, store, models, hinter)
+            job = submit_message(self.request.id, one_message(request, fields), store, models, hinter)
         except (QueueFull, StoreUnavailable) as error:
             log.warning("task %s: %s", self.request.id, error)
             time.sleep(_PAUSE_S)  # a message that cannot be served now must not spin through the queue
             raise Reject(str(error), requeue=True) from error
         return None if job is None else job.id
+
+
+def one_message(request: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields, given as one object, as keywords, or as both. What is no object is kept, for its error."""
+    if request is None or isinstance(request, Mapping):
+        return {**(request or {}), **fields}
+    return {**fields, "request": request}
 
 
 def submit_message(

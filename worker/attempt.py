@@ -48,8 +48,6 @@ class Attempt:
         self.claimed_at = time.monotonic()
         #: Set once the engine has put it into a batch; a drain lets it finish.
         self.started = False
-        #: Set once it goes on where an earlier attempt stopped.
-        self.resumed = False
         #: Set at a drain: what another node needs to go on.
         self.checkpoint: Checkpoint | None = None
         #: Held while the checkpoint is made.

@@ -75,5 +75,6 @@ class Drain:
         self._give_back(list(self._attempts.live()))
 
     def _give_back(self, attempts: list[Attempt]) -> None:
-        for attempt in attempts:
-            attempt.stop(Stop.DRAIN)
+        """All at once: each may wait for its request to leave the engine, which lets them all go at one step."""
+        for attempt in (attempt for attempt in attempts if attempt.reason is None):
+            threading.Thread(target=attempt.stop, args=(Stop.DRAIN,), name="give-back", daemon=True).start()

@@ -124,8 +124,9 @@ class Generate:
                 return self._render_and_store(attempt)
         except Stopped as end:
             with attempt.leaving:
-                if end.reason is Stop.DRAIN and attempt.checkpoint is not None:
-                    self._checkpoints.keep(attempt, attempt.checkpoint)
+                checkpoint = attempt.checkpoint
+            if end.reason is Stop.DRAIN and checkpoint is not None:
+                self._checkpoints.keep(attempt, checkpoint)
             return stopped(end.reason), ()
         except Late:
             return failed(attempt, "deadline_exceeded", "its deadline passed before it was done"), ()
@@ -164,6 +165,7 @@ class Generate:
                 return self._engine_gone(attempt, message), ()
             case Failed(error_type=kind, message=message):
                 return failed(attempt, kind, message), ()
+        attempt.checkpoint = self._engine(attempt).sealed(request, end.media)  # in case the store is away until a drain
         began = time.monotonic()
         self._note(attempt, "uploading", *self._steps(attempt))
         outputs = self._uploader.store(attempt, end.media)
@@ -195,7 +197,6 @@ class Generate:
                 images[field] = loaded.image
                 warnings += loaded.warnings
         resume = self._checkpoints.find(attempt)
-        attempt.resumed = resume is not None
         deadline_s = attempt.check_deadline()
         params = SamplingParams(
             height=wish.height,
@@ -245,8 +246,7 @@ class Generate:
 
     def _denoise(self, attempt: Attempt, request: DiffusionRequest) -> Completed | Aborted | Failed:
         attempt.check()
-        assert attempt.job.request.model is not None
-        engine = self._engines[attempt.job.request.model]
+        engine = self._engine(attempt)
         stream = engine.submit(request)
         attempt.bind(lambda: self._leave(attempt, engine, request))
         for event in self._signs_of_life(attempt, stream):
@@ -261,9 +261,13 @@ class Generate:
                     return event
         raise EngineClosed("the stream ended without an outcome")
 
+    def _engine(self, attempt: Attempt) -> DiffusionEngine:
+        assert attempt.job.request.model is not None
+        return self._engines[attempt.job.request.model]
+
     def _leave(self, attempt: Attempt, engine: DiffusionEngine, request: DiffusionRequest) -> None:
         """At a stop: out of the engine, at a drain with all that is done."""
-        if attempt.reason is Stop.DRAIN and attempt.started:
+        if attempt.reason is Stop.DRAIN and attempt.started and attempt.checkpoint is None:
             with attempt.leaving:
                 try:
                     attempt.checkpoint = engine.export(request.request_id, _EXPORT_PATIENCE_S)
@@ -272,15 +276,19 @@ class Generate:
         engine.abort(request.request_id)
 
     def _signs_of_life(self, attempt: Attempt, stream: OutputStream) -> Iterator[Event]:
-        """The stream's events. Raises `EngineDead` if a running batch is silent for too long, `Stopped` for one
-        that was stopped before it ran, even if the device no longer answers."""
-        heard_at = time.monotonic()
+        """The stream's events. Raises `EngineDead` if a running batch is silent for too long and the device does no
+        other work either (a row may have to stand aside), `Stopped` for one that was stopped before it ran, even if the
+        device no longer answers."""
+        engine = self._engine(attempt)
+        heard_at, forwards = time.monotonic(), engine.stats().batches
         while True:
             try:
                 event = stream.get(_GLANCE_S)
             except TimeoutError:
                 if not attempt.started:
                     attempt.check()
+                elif (now_at := engine.stats().batches) != forwards:
+                    heard_at, forwards = time.monotonic(), now_at
                 elif time.monotonic() - heard_at > self._stall_s:
                     raise EngineDead(f"no sign of life from the device for {self._stall_s:g} s") from None
                 continue

@@ -11,6 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import diffusers
 import numpy as np
 import torch
 from PIL import Image
@@ -149,6 +150,7 @@ class WholePipeline:
             modality=own.modality,
             size_multiple=self._size_multiple,
             max_rows=None if rows_have_own_noise else 1,
+            versions=f"torch {torch.__version__} diffusers {diffusers.__version__}",
             mode_reason="mode='request' asks for it",
         )
 

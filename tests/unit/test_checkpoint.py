@@ -15,11 +15,12 @@ from engine import (
     DiffusionRequest,
     EngineConfig,
     NotACheckpoint,
+    Progress,
     SamplingParams,
 )
 from engine.checkpoint import RowState
 from engine.testing import FakeAdapter, StepGate
-from tests.unit.test_engine_steps import SOON_S, Rig, pixels, request, solo
+from tests.unit.test_engine_steps import SOON_S, Rig, completed, pixels, request, solo
 
 leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text()
 states = st.recursive(
@@ -132,3 +133,45 @@ def test_what_is_not_under_way_has_no_checkpoint() -> None:
         assert rig.engine.export("a", SOON_S) is None
         rig.engine.resume()
         assert isinstance(stream.result(SOON_S), Completed)
+
+
+@pytest.mark.parametrize("num_done", [1, 2])
+def test_finished_rows_are_delivered_and_the_others_go_on(num_done: int) -> None:
+    wanted = request("a", num_outputs=3)
+    with Rig() as rig:
+        whole = completed(rig.run(wanted)[0])
+        sealed = rig.engine.sealed(wanted, whole.media[:num_done])
+        assert sealed is not None
+        resume = Checkpoint.from_bytes(sealed.to_bytes())
+    again = DiffusionRequest(request_id="b", prompt="a", params=wanted.params, resume=resume)
+    with Rig(max_batch_rows=1) as rig:
+        stream = rig.engine.submit(again)
+        events = list(stream)
+        for got, alone in zip(pixels(events[-1]), solo(wanted), strict=True):
+            assert np.array_equal(got, alone)
+        steps = [event.step for event in events if isinstance(event, Progress)]
+        assert steps == sorted(steps)
+        assert steps[0] >= num_done * 4 // 3
+
+
+def test_a_state_that_does_not_work_begins_anew_and_says_so() -> None:
+    wanted = request("a")
+    good = Checkpoint.from_bytes(leave(wanted, 0))
+    bad = Checkpoint(good.fingerprint, (RowState(0, good.step, {"wrong": 1}),))
+    with Rig() as rig:
+        again = DiffusionRequest(request_id="b", prompt="a", params=wanted.params, resume=bad)
+        (event,) = rig.run(again)
+        assert np.array_equal(pixels(event)[0], solo(wanted)[0])
+        assert "did not work" in completed(event).warnings[0]
+
+
+def test_a_row_that_left_before_its_decoding_ends() -> None:
+    wanted = request("a", num_inference_steps=2)
+    with Rig() as rig:
+        state = RowState(0, 2, {"latents": np.full((8, 8, 3), 0.5)})
+        fingerprint = rig.engine.sealed(wanted, ()).fingerprint  # type: ignore[union-attr]
+        again = DiffusionRequest(
+            request_id="b", prompt="a", params=wanted.params, resume=Checkpoint(fingerprint, (state,))
+        )
+        assert isinstance(rig.run(again)[0], Completed)
+        assert rig.shared() == []

@@ -341,3 +341,18 @@ def test_an_abort_at_a_pause_lets_the_call_go_at_once() -> None:
         rig.engine.collective_rpc("echo", SOON_S)  # behind the abort in the inbox
         assert rig.engine._loop.runner._calls == {}  # type: ignore[union-attr]
         rig.engine.resume()
+
+
+def test_rows_that_end_as_they_open_keep_nobody_waiting() -> None:
+    """Nothing else arrives that could wake the device thread."""
+    with Rig(max_batch_rows=1) as rig:
+        opened = rig.adapter.open
+
+        def refusing(batch: Any, *args: Any, **options: Any) -> Any:
+            if "bad" in batch.rows[0].request.prompt:
+                raise ValueError("no")
+            return opened(batch, *args, **options)
+
+        rig.adapter.open = refusing  # type: ignore[method-assign]
+        events = rig.run(request("a", prompt="bad"), request("b", prompt="bad"), request("c"), request("d", solo=True))
+        assert [type(event) for event in events] == [Failed, Failed, Completed, Completed]
