@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.adapters.merging.call import ModelCall, merged, read_call, run_calls
+from engine.adapters.merging.call import ModelCall, merged, read_again, read_call, run_calls
 from engine.adapters.merging.content import Contents
 from engine.adapters.merging.leaves import CannotSplit, split
 from engine.adapters.merging.rendezvous import CallAborted, HeldCall, Rendezvous
@@ -107,6 +107,24 @@ def test_equal_keys_collate_and_every_call_gets_its_own(drawn: list[dict[str, An
             assert seen["timestep"].shape == (num_rows,)
             if "text" in seen:
                 assert len(seen["text"]) == num_rows
+
+
+@settings(max_examples=200, deadline=None)
+@given(one=calls(), other=calls(), shared=st.sets(st.sampled_from(["sample", "timestep", "text", "other"])))
+def test_reading_again_says_what_reading_says(one: dict[str, Any], other: dict[str, Any], shared: set[str]) -> None:
+    where = site(padded=(TEXT,))
+    contents = Contents()
+    before = read_call(where, one, contents)
+    arguments = {**other, **{name: one[name] for name in shared & one.keys() & other.keys()}}
+    again = read_again(before, arguments)
+    if again is not None:
+        fresh = read_call(where, arguments, contents)
+        assert (again.key, again.rows, again.by_list, again.padded) == (
+            fresh.key,
+            fresh.rows,
+            fresh.by_list,
+            fresh.padded,
+        )
 
 
 def test_rows_are_merged_index_major() -> None:

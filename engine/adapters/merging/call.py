@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .content import Contents
-from .leaves import leaf_key, merge, split
+from .leaves import Kind, classify, leaf_key, merge, split
 from .padding import can_pad, pad_texts, padding_key
 from .rules import TextPadding
 from .site import Site
@@ -48,6 +48,30 @@ def read_call(
         if name not in free
     ]
     return ModelCall(site, arguments, rows, by_list, padded, tuple(parts))
+
+
+def read_again(before: ModelCall, arguments: dict[str, Any]) -> ModelCall | None:
+    """The next call of the same function at the same site, whose arguments are mostly the very same objects.
+
+    Equal to what `read_call` says, at a fraction of the time, or None where that has to look itself.
+    """
+    known = before.arguments
+    if known.keys() != arguments.keys() or not before.site.mergeable:
+        return None
+    for name, value in arguments.items():
+        if value is not known[name] and not _is_alike(name, value, known[name], before.rows):
+            return None
+    return ModelCall(before.site, arguments, before.rows, before.by_list, before.padded, before.key)
+
+
+def _is_alike(name: str, value: Any, other: Any, rows: int) -> bool:
+    """Whether both count the same in a key, as far as that is seen without looking into them."""
+    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
+        kind = classify(value, name, rows, False)
+        return kind in (Kind.ROWS, Kind.CLOCK) and value.shape == other.shape and value.dtype == other.dtype
+    if isinstance(value, dict) and isinstance(other, dict):
+        return value.keys() == other.keys() and all(item is other[key] for key, item in value.items())
+    return type(value) in (int, float, str, bool) and type(value) is type(other) and bool(value == other)
 
 
 def run_calls(calls: Sequence[ModelCall]) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any
 import greenlet
 import torch
 
-from .call import ModelCall, read_call
+from .call import ModelCall, read_again, read_call
 from .content import Contents
 from .site import Site
 
@@ -41,7 +41,12 @@ class Rendezvous:
         arguments = site.named(args, kwargs)
         if arguments is None:
             return site.original(*args, **kwargs)
-        return current.answer(read_call(site, arguments, self._contents, alone=current.alone, company=current.company))
+        before = current.calls.get(site)
+        call = None if before is None else read_again(before, arguments)
+        if call is None:
+            call = read_call(site, arguments, self._contents, alone=current.alone, company=current.company)
+        current.calls[site] = call
+        return current.answer(call)
 
 
 def _autocasts() -> bool:
@@ -70,7 +75,8 @@ class HeldCall(greenlet.greenlet):
         self._known_answer = known_answer
         self.alone = alone
         self.company = company
-        #: the last answer at each site
+        #: the last call at each site, and its answer
+        self.calls: dict[Site, ModelCall] = {}
         self.answers: dict[Site, Any] = {}
         self.call: ModelCall | None = None
         self.result: Any = None
@@ -112,5 +118,6 @@ class HeldCall(greenlet.greenlet):
         # Nothing of it lives on in a cycle of references: a device's memory cannot wait for the garbage collector.
         del self._function, self._known_answer
         self.answers.clear()
+        self.calls.clear()
         # The greenlet's parent is the one that made it, which is not always the one that goes on with it.
         self.parent = self._hub
