@@ -38,7 +38,7 @@ demo: $(VENV)/.run ## The whole system on this machine, with 24 jobs to look at;
 	@$(BIN)/safelight demo $(ARGS)
 
 test: $(VENV)/.ok ## Every test, against servers that the tests start themselves; ARGS goes to pytest
-	$(BIN)/pytest -n logical --maxprocesses 4 --dist loadfile $(ARGS)
+	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal $(ARGS)
 
 check: $(VENV)/.ok ## Lint, format, types, the direction of imports, and the compose files
 	$(BIN)/ruff check .
