@@ -50,6 +50,8 @@ class Attempt:
         self.started = False
         #: Set at a drain: what another node needs to go on.
         self.checkpoint: Checkpoint | None = None
+        #: Set once it is rendered: makes a checkpoint of the finished outputs, which may wait for the store for long.
+        self.seal: Callable[[], Checkpoint | None] | None = None
         #: Held while the checkpoint is made.
         self.leaving = threading.Lock()
         self.num_previews = 0
@@ -87,6 +89,11 @@ class Attempt:
         if remaining_s is not None and remaining_s <= 0:
             raise Late
         return remaining_s
+
+    def what_is_done(self) -> Checkpoint | None:
+        """At a drain: of a request that was taken out of the engine, or that had ended and could not be stored."""
+        with self.leaving:
+            return self.checkpoint if self.seal is None else self.seal()
 
     def stop(self, reason: Stop) -> None:
         """Idempotent, from any thread."""

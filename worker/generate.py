@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -123,9 +124,7 @@ class Generate:
                 self._store.isolate(attempt.job.id, attempt.number)
                 return self._render_and_store(attempt)
         except Stopped as end:
-            with attempt.leaving:
-                checkpoint = attempt.checkpoint
-            if end.reason is Stop.DRAIN and checkpoint is not None:
+            if end.reason is Stop.DRAIN and (checkpoint := attempt.what_is_done()) is not None:
                 self._checkpoints.keep(attempt, checkpoint)
             return stopped(end.reason), ()
         except Late:
@@ -165,7 +164,7 @@ class Generate:
                 return self._engine_gone(attempt, message), ()
             case Failed(error_type=kind, message=message):
                 return failed(attempt, kind, message), ()
-        attempt.checkpoint = self._engine(attempt).sealed(request, end.media)  # in case the store is away until a drain
+        attempt.seal = functools.partial(self._engine(attempt).sealed, request, end.media)
         began = time.monotonic()
         self._note(attempt, "uploading", *self._steps(attempt))
         outputs = self._uploader.store(attempt, end.media)
@@ -267,7 +266,7 @@ class Generate:
 
     def _leave(self, attempt: Attempt, engine: DiffusionEngine, request: DiffusionRequest) -> None:
         """At a stop: out of the engine, at a drain with all that is done."""
-        if attempt.reason is Stop.DRAIN and attempt.started and attempt.checkpoint is None:
+        if attempt.reason is Stop.DRAIN and attempt.started and attempt.seal is None:
             with attempt.leaving:
                 try:
                     attempt.checkpoint = engine.export(request.request_id, _EXPORT_PATIENCE_S)

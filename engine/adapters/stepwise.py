@@ -91,7 +91,7 @@ class DiffusersRowCall:
     def state(self) -> RowState | None:
         if self._call.num_steps_done == 0:
             return None
-        answers = {site.name: outline(answer) for site, answer in self.held.answers.items() if _is_denoiser(site)}
+        answers = {site.name: outline(answer) for site, answer in self.held.answers.items()}
         state = {"call": self._call.state(), "answers": {**self._answers, **answers}}
         return RowState(self._row.index, self._call.num_steps_done, state)
 

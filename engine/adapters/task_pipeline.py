@@ -245,10 +245,6 @@ def _share_offload(pipeline: Any, sibling: Any) -> None:
             vars(sibling)[name] = vars(pipeline)[name]
 
 
-def _digest(image: Image.Image) -> bytes:
-    return hashlib.sha256(image.convert("RGB").tobytes()).digest()
-
-
 def _image(row: Row, size: tuple[int, int]) -> Image.Image:
     assert row.request.image is not None
     image = row.request.image.convert("RGB")

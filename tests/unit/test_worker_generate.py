@@ -153,3 +153,20 @@ def test_a_deadline_counts_from_the_creation_whatever_the_job_waits_for() -> Non
     with pytest.raises(Late):
         attempt.check_deadline()
     assert Attempt(a_job(), 1, solo=False).check_deadline() is None
+
+
+@pytest.mark.parametrize("reason", [Stop.DRAIN, Stop.ABORT])
+def test_what_is_rendered_and_not_stored_outlives_a_drain_only(reason: Stop, monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(Store(Written.OK))
+    kept: list[object] = []
+    monkeypatch.setattr(bench.generate, "_checkpoints", SimpleNamespace(keep=lambda _, done: kept.append(done)))
+    attempt = Attempt(a_job(), 1, solo=False)
+
+    def upload_waits(_: Attempt) -> Any:
+        attempt.seal = lambda: "the finished outputs"  # type: ignore[assignment, return-value]
+        attempt.stop(reason)
+        attempt.check()
+
+    monkeypatch.setattr(bench.generate, "_render_and_store", upload_waits)
+    bench.generate._attempt(attempt)
+    assert kept == (["the finished outputs"] if reason is Stop.DRAIN else [])

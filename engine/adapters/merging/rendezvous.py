@@ -75,7 +75,7 @@ class HeldCall(greenlet.greenlet):
         self._known_answer = known_answer
         self.alone = alone
         self.company = company
-        #: the last call at each site, and its answer
+        #: the last call at each site, and each denoiser's last answer
         self.calls: dict[Site, ModelCall] = {}
         self.answers: dict[Site, Any] = {}
         self.call: ModelCall | None = None
@@ -101,7 +101,9 @@ class HeldCall(greenlet.greenlet):
         if known is not None:
             return known
         self.call = call
-        answer = self.answers[call.site] = self._hub.switch()
+        answer = self._hub.switch()
+        if call.site.stage == "denoising":  # texts and pictures need not live as long as the row
+            self.answers[call.site] = answer
         return answer
 
     def _enter(self, switch: Callable[..., Any], *values: Any) -> None:
