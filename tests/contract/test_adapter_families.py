@@ -19,6 +19,8 @@ from engine.errors import InvalidRequest, ModelError
 from engine.request import Row
 from tests.contract.families import FAMILIES, NEGATIVES, PROMPTS, STEPS, Family, picture
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Floats = np.ndarray[Any, Any]
 #: the least change of an output, in units of its range, that counts as an effect
 VISIBLE = 1 / 255
@@ -46,11 +48,6 @@ class Model:
         keys = {self.adapter.batch_key(one) for one in wanted}
         assert len(keys) == 1
         return self.adapter.run(Batch(keys.pop(), tuple(Row(one, 0) for one in wanted)), lambda *_: None)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

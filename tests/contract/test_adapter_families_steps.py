@@ -1,26 +1,27 @@
 """Step mode of every family: three requests of different prompt, steps and guidance, joined, against each alone."""
 
 import gc
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from engine import DiffusionRequest, EngineConfig, testing_pipelines
-from engine.adapter import Capabilities, Output, RowCall
-from engine.adapters import whole
+from engine.adapter import Capabilities
 from engine.adapters.stepwise import StepPipeline
-from engine.batch import Batch
-from engine.request import Row
 from tests.contract.families import FAMILIES, PROMPTS, Family
+from tests.contract.serving import Floats, denoised, difference, one_row, run_alone, serve
 
-Floats = np.ndarray[Any, Any]
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 #: forwards of the denoiser for one step, where there is more than one: conditioned and not, or a control net first
 CALLS_A_STEP = {"stable_diffusion_controlnet": 2, "qwen_image": 2, "wan": 2, "wan_image_to_video": 2}
+
+
+#: of the range 0 to 1: some roundings of 2^-8, which sums of another order move
+BF16_TOLERANCE = 2**-5
 
 
 class Model:
@@ -29,41 +30,12 @@ class Model:
     def __init__(self, name: str, folder: Path) -> None:
         self.family: Family = FAMILIES[name]
         getattr(testing_pipelines, name)().save_pretrained(folder)
-        self.adapter = StepPipeline(EngineConfig(model=str(folder), num_threads=1, mode="step"))
+        self.folder = str(folder)
+        self.adapter = StepPipeline(self.config())
         self.capabilities: Capabilities = self.adapter.load()
 
-    def batch(self, wanted: DiffusionRequest) -> Batch:
-        return Batch(self.adapter.batch_key(wanted), (Row(wanted, 0),))
-
-    def together(self, wanted: Sequence[DiffusionRequest], *, alone: bool = False) -> "Run":
-        """As the engine serves them: one group a turn, longest unserved first."""
-        calls: list[RowCall] = [self.adapter.open(self.batch(one), lambda *_: None, alone=alone) for one in wanted]
-        served: dict[int, int] = {}
-        forwards: list[tuple[str, int]] = []
-        while waiting := [call for call in calls if call.outcome is None]:
-            groups: dict[Any, list[RowCall]] = {}
-            for call in waiting:
-                groups.setdefault(call.key, []).append(call)
-            group = min(groups.values(), key=lambda group: min(served.get(id(call), 0) for call in group))
-            forwards.append((group[0].stage, len(group)))
-            served.update((id(call), len(forwards)) for call in group)
-            self.adapter.advance(group)
-        assert all(isinstance(call.outcome, Output) for call in calls), [call.outcome for call in calls]
-        return Run(forwards)
-
-
-@dataclass(frozen=True)
-class Run:
-    forwards: Sequence[tuple[str, int]]
-
-    @property
-    def denoised(self) -> list[int]:
-        return [num_calls for stage, num_calls in self.forwards if stage == "denoising"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
+    def config(self, **changes: Any) -> EngineConfig:
+        return EngineConfig(**{"model": self.folder, "num_threads": 1, "mode": "step", **changes})
 
 
 @pytest.fixture(scope="module")
@@ -87,32 +59,12 @@ def model(request: pytest.FixtureRequest, models: Callable[[str], Model]) -> Mod
     return models(request.param)
 
 
-@pytest.fixture
-def raws(monkeypatch: pytest.MonkeyPatch) -> dict[str, Floats]:
-    """Each row as the pipeline gave it, by its request's id."""
-    seen: dict[str, Floats] = {}
-    made = whole.media
-
-    def watched(raw: Any, row: Row, pipeline: Any) -> Any:
-        seen[row.request.request_id] = np.array(raw, dtype=np.float64)
-        return made(raw, row, pipeline)
-
-    monkeypatch.setattr(whole, "media", watched)
-    return seen
-
-
 def requests(family: Family) -> list[DiffusionRequest]:
     return [
         family.request("r0", PROMPTS[0], seed=1, num_inference_steps=2),
         family.request("r1", PROMPTS[1], seed=2, num_inference_steps=3, guidance_scale=6.0),
         family.request("r2", PROMPTS[3], seed=3, num_inference_steps=4, guidance_scale=3.0),
     ]
-
-
-def difference(family: Family, one: Floats, other: Floats) -> float:
-    """In units of the range 0 to 1, or of the loudest sample."""
-    scale = float(np.abs(one).max()) if "duration_s" in family.params else 1.0
-    return float(np.abs(one - other).max()) / scale
 
 
 def test_it_loads_in_step_mode_and_says_why(model: Model) -> None:
@@ -124,25 +76,40 @@ def test_joined_rows_are_what_they_are_alone(model: Model, raws: dict[str, Float
     wanted = requests(model.family)
     alone = {}
     for one in wanted:
-        (outcome,) = model.adapter.run(model.batch(one), lambda *_: None)
-        assert isinstance(outcome, Output)
+        run_alone(model.adapter, one)
         alone[one.request_id] = raws[one.request_id]
-    run = model.together(wanted)
+    forwards = denoised(serve(model.adapter, wanted))
     for one in wanted:
         assert difference(model.family, alone[one.request_id], raws[one.request_id]) <= model.family.tolerance
     name = next(name for name, family in FAMILIES.items() if family is model.family)
-    assert max(run.denoised) == 3
+    assert max(forwards) == 3
     # 9 row steps, which a pipeline of its own each would need; joined, the longest's 4 and a few to fall in.
-    assert len(run.denoised) <= 5 * CALLS_A_STEP.get(name, 1) + 1
+    assert len(forwards) <= 5 * CALLS_A_STEP.get(name, 1) + 1
+
+
+@pytest.mark.parametrize("name", ["stable_diffusion", "qwen_image"])
+def test_joined_rows_in_bfloat16_differ_by_its_rounding_only(
+    name: str, models: Callable[[str], Model], raws: dict[str, Floats]
+) -> None:
+    """All families are measured by `bench.families`; the worst of them is within the bound."""
+    family, adapter = FAMILIES[name], StepPipeline(models(name).config(dtype="bfloat16"))
+    adapter.load()
+    alone = {}
+    for one in requests(family):
+        run_alone(adapter, one)
+        alone[one.request_id] = raws[one.request_id]
+    assert max(denoised(serve(adapter, requests(family)))) == 3
+    adapter.close()
+    assert max(difference(family, alone[one], raws[one]) for one in alone) <= BF16_TOLERANCE
 
 
 def test_held_but_not_merged_it_is_plain_diffusers_to_the_last_bit(model: Model, raws: dict[str, Floats]) -> None:
     wanted = requests(model.family)[:2]
     alone = {}
     for one in wanted:
-        model.adapter.run(model.batch(one), lambda *_: None)
+        run_alone(model.adapter, one)
         alone[one.request_id] = raws[one.request_id]
-    model.together(wanted, alone=True)
+    serve(model.adapter, wanted, alone=True)
     for one in wanted:
         assert np.array_equal(alone[one.request_id], raws[one.request_id])
 
@@ -152,14 +119,14 @@ def test_a_resumed_row_is_equal_to_the_last_bit(model: Model, raws: dict[str, Fl
     from engine import Checkpoint
 
     wanted = model.family.request("r", PROMPTS[1], seed=5, num_inference_steps=4)
-    model.together([wanted], alone=True)
+    serve(model.adapter, [wanted], alone=True)
     expected = raws["r"]
-    call = model.adapter.open(model.batch(wanted), lambda *_: None, alone=True)
+    call = model.adapter.open(one_row(model.adapter, wanted), lambda *_: None, alone=True)
     while (state := call.state()) is None or state.step < 2:
         model.adapter.advance([call])
     call.abort()
     checkpoint = Checkpoint.from_bytes(Checkpoint("f", (state,)).to_bytes())
-    again = model.adapter.open(model.batch(wanted), lambda *_: None, alone=True, resume=checkpoint.row(0))
+    again = model.adapter.open(one_row(model.adapter, wanted), lambda *_: None, alone=True, resume=checkpoint.row(0))
     num_forwards = 0
     while again.outcome is None:
         num_forwards += again.stage == "denoising"

@@ -12,8 +12,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from engine import Checkpoint, DiffusionEngine, DiffusionRequest, EngineConfig, ModelLoadError, testing_pipelines
-from engine.adapter import Output, RowCall
-from engine.adapters import whole
+from engine.adapter import Output
 from engine.adapters.stepwise import StepPipeline
 from engine.batch import Batch
 from engine.errors import InvalidRequest, ModelError
@@ -22,6 +21,9 @@ from engine.request import Row
 from engine.result import Completed, Failed
 from tests.contract.families import FAMILIES, PROMPTS
 from tests.contract.loras import write_lora
+from tests.contract.serving import serve
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 Floats = np.ndarray[Any, Any]
 ADAPTED = {
@@ -91,34 +93,6 @@ def batch(adapter: StepPipeline, *wanted: DiffusionRequest) -> Batch:
     return Batch(adapter.batch_key(wanted[0]), tuple(Row(one, 0) for one in wanted))
 
 
-def together(adapter: StepPipeline, wanted: Sequence[DiffusionRequest], *, alone: bool = False) -> list[list[str]]:
-    """As the engine serves them, longest unserved first. Returns who shared each denoise forward."""
-    calls: dict[str, RowCall] = {
-        one.request_id: adapter.open(batch(adapter, one), lambda *_: None, alone=alone) for one in wanted
-    }
-    served = dict.fromkeys(calls, 0)
-    shared: list[list[str]] = []
-    for turn in range(1, 1000):
-        groups: dict[Any, list[str]] = {}
-        for name, call in calls.items():
-            if call.outcome is None:
-                groups.setdefault(call.key, []).append(name)
-        if not groups:
-            break
-        group = min(groups.values(), key=lambda group: min(served[name] for name in group))
-        served.update(dict.fromkeys(group, turn))
-        if calls[group[0]].stage == "denoising":
-            shared.append(group)
-        adapter.advance([calls[name] for name in group])
-    assert all(isinstance(call.outcome, Output) for call in calls.values()), [c.outcome for c in calls.values()]
-    return shared
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
-
-
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Model]:
     return functools.cache(lambda family: Model(family, tmp_path_factory.mktemp(family)))
@@ -146,20 +120,6 @@ def load() -> Iterator[Callable[..., StepPipeline]]:
     yield get
     for adapter in loaded:
         adapter.close()
-
-
-@pytest.fixture
-def raws(monkeypatch: pytest.MonkeyPatch) -> dict[str, Floats]:
-    """Each row as the pipeline gave it, by its request's id."""
-    seen: dict[str, Floats] = {}
-    made = whole.media
-
-    def watched(raw: Any, row: Row, pipeline: Any) -> Any:
-        seen[row.request.request_id] = np.array(raw, dtype=np.float64)
-        return made(raw, row, pipeline)
-
-    monkeypatch.setattr(whole, "media", watched)
-    return seen
 
 
 class TestEveryFamily:
@@ -194,7 +154,7 @@ class TestEveryFamily:
         self, model: Model, load: Callable[..., StepPipeline], raws: dict[str, Floats]
     ) -> None:
         wanted = model.requests()
-        together(load(model), wanted, alone=True)
+        serve(load(model), wanted, alone=True)
         for one in wanted:
             assert np.array_equal(raws[one.request_id], model.expected(one)), one.params.loras
 
@@ -202,7 +162,7 @@ class TestEveryFamily:
         self, model: Model, load: Callable[..., StepPipeline], raws: dict[str, Floats]
     ) -> None:
         wanted = model.requests([*SETS, *SETS])
-        shared = together(load(model), wanted)
+        shared = [turn.shared for turn in serve(load(model), wanted) if turn.stage == "denoising"]
         sets = {one.request_id: one.params.loras for one in wanted}
         assert max(map(len, shared)) == 2
         for group in shared:
@@ -249,7 +209,7 @@ class TestRoom:
     ) -> None:
         adapter = load(sd, max_loras=1)
         wanted = sd.requests(SETS[:4])
-        together(adapter, wanted, alone=True)
+        serve(adapter, wanted, alone=True)
         for one in wanted:
             assert np.array_equal(raws[one.request_id], sd.expected(one))
 
@@ -319,7 +279,7 @@ class TestFaults:
                 adapter.run(batch(adapter, bad), lambda *_: None)
             with pytest.raises(ModelError, match="cannot load lora bad"):
                 adapter.open(batch(adapter, bad), lambda *_: None, alone=False)
-            together(adapter, [one])
+            serve(adapter, [one])
             assert np.array_equal(raws[one.request_id], sd.expected(one))
         assert "bad" not in adapter._loras.loaded
         good.replace(file)

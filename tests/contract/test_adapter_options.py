@@ -20,13 +20,10 @@ from engine.request import Row
 from engine.result import Media
 from tests.contract.families import FAMILIES
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 #: above the tile of the random VAEs, which is 32 pixels wide
 SIZE = 48
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from engine import Aborted, Checkpoint, DiffusionEngine, DiffusionRequest, EngineConfig
 from engine.adapters.stepwise import StepPipeline
 from tests.contract.test_adapter_steps import PROMPTS, SOON_S, STEPS, Model, picture, pixels, request
 
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")

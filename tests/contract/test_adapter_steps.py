@@ -33,6 +33,8 @@ from engine.adapters.whole import WholePipeline
 from engine.batch import Batch
 from engine.request import Row
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Pixels = NDArray[np.uint8]
 FAMILIES = ("stable_diffusion", "stable_diffusion_3", "flux")
 PROMPTS = ("a red house", "two boats at night", "", "a small blue star above a very large green moon")
@@ -110,11 +112,6 @@ class Model:
 def pixels(event: Event) -> Pixels:
     assert isinstance(event, Completed), event
     return event.media[0].pixels
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,6 @@ import torch
 
 from engine import DiffusionRequest, EngineConfig, testing_pipelines
 from engine.adapter import Output, RowCall
-from engine.adapters import whole
 from engine.adapters.stepwise import StepPipeline
 from engine.batch import Batch
 from engine.params import Loras
@@ -50,20 +49,6 @@ def load(folder: Callable[[str], Path]) -> Iterator[Callable[..., StepPipeline]]
     yield get
     for adapter in loaded:
         adapter.close()
-
-
-@pytest.fixture
-def raws(monkeypatch: pytest.MonkeyPatch) -> dict[str, Floats]:
-    """Each row as the pipeline gave it, by its request's id."""
-    seen: dict[str, Floats] = {}
-    made = whole.media
-
-    def watched(raw: Any, row: Row, pipeline: Any) -> Any:
-        seen[row.request.request_id] = np.array(raw, dtype=np.float64)
-        return made(raw, row, pipeline)
-
-    monkeypatch.setattr(whole, "media", watched)
-    return seen
 
 
 def encoded(adapter: StepPipeline, *wanted: DiffusionRequest, alone: bool = False) -> int:

@@ -28,6 +28,8 @@ from engine.batch import Batch
 from engine.errors import BatchAborted, InvalidRequest
 from engine.request import Row
 
+pytestmark = pytest.mark.usefixtures("one_thread")
+
 Pixels = NDArray[np.uint8]
 #: with the tokens of a prompt that each reads: CLIP's own bound, or T5's, less two special tokens
 FAMILIES = {"stable_diffusion": 30, "stable_diffusion_3": 254, "flux": 510}
@@ -100,12 +102,6 @@ class Model:
             **changes,
         }
         return np.asarray((pipeline or self.plain)(**arguments).images[0])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> None:
-    """Of OpenMP, here as in the engines: bits depend on it, and on a busy machine more of them are far slower."""
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="module")

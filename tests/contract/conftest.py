@@ -1,0 +1,30 @@
+"""What the tests of adapters share. torch is imported when a test asks for it: those of the stores run without."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+
+@pytest.fixture(scope="module")
+def one_thread() -> None:
+    """Of OpenMP, here as in the engines: bits depend on it, and on a busy machine more of them are far slower."""
+    import torch
+
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def raws(monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray[Any, Any]]:
+    """Each row as its pipeline gave it, before it is rounded, by its request's id."""
+    from engine.adapters import whole
+
+    seen: dict[str, np.ndarray[Any, Any]] = {}
+    made = whole.media
+
+    def watched(raw: Any, row: Any, pipeline: Any) -> Any:
+        seen[row.request.request_id] = np.array(raw, dtype=np.float64)
+        return made(raw, row, pipeline)
+
+    monkeypatch.setattr(whole, "media", watched)
+    return seen
