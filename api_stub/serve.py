@@ -14,7 +14,9 @@ import uvicorn
 
 from api_stub.app import create_app
 from api_stub.backend import connect
+from tasks import connection
 from tasks.errors import ConfigError, StoreUnavailable
+from tasks.redis_fitness import read_info, require_fit
 from tasks.settings import Settings
 
 EXIT_USAGE = 2
@@ -27,6 +29,7 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit code. Port 0 takes a free one; the URL is printed once it listens."""
     try:
         asyncio.run(_probe(settings))
+        _require_fit(settings)
         listener = _listen(host, port)
     except ConfigError as error:
         return _give_up(str(error), EXIT_USAGE)
@@ -67,6 +70,13 @@ async def _probe(settings: Settings) -> None:
     """Raises `StoreUnavailable` now, rather than at the first request."""
     async with connect(settings) as backend:
         await backend.client.store.queues(backend.models.names)
+
+
+def _require_fit(settings: Settings) -> None:
+    """Raises `ConfigError` for a Redis that would lose jobs: what this API accepts is to be kept."""
+    with connection.connect(settings) as client:
+        if warning := require_fit(read_info(client), connection.where(client)):
+            print(f"safelight api: {warning}", file=sys.stderr)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -15,6 +15,7 @@ from api_stub.metrics import CONTENT_TYPE, Metrics
 from api_stub.openapi import ModelList, QueueList, WorkerList, problems
 from tasks.errors import SafelightError
 from tasks.models import ModelSpec
+from tasks.release import release
 
 CHECK_S = 3.0
 router = APIRouter(prefix="/v1", tags=["system"])
@@ -61,8 +62,8 @@ async def queues(backend: Uses) -> Response:
 
 @probes.get("/healthz")
 async def healthz() -> dict[str, str]:
-    """This process answers. Says nothing of what is behind it."""
-    return {"status": "alive"}
+    """This process answers, and which release it is. Says nothing of what is behind it."""
+    return {"status": "alive", "version": release()}
 
 
 @probes.get("/readyz", responses={503: {"description": "`checks` says which service is away, and what to try."}})

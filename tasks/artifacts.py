@@ -1,4 +1,4 @@
-"""Finished files and stored inputs in an S3-compatible bucket. The only user of boto3; knows no jobs."""
+"""Finished files and stored inputs in an S3-compatible bucket. Knows no jobs."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import Any, BinaryIO
 
 from tasks.artifact_faults import explain, http_status, is_transient, lacks_credentials, s3_code, to_ascii
-from tasks.errors import ConfigError, SafelightError, StoreUnavailable
+from tasks.errors import SafelightError, StoreUnavailable
+from tasks.s3_client import Patience, endpoints, s3_client
 from tasks.settings import Settings
 
-if TYPE_CHECKING:
-    from mypy_boto3_s3 import S3Client
-
-CONNECT_TIMEOUT_S = 3.0
-READ_TIMEOUT_S = 20.0
 MULTIPART_BYTES = 16 * 1024 * 1024
 MAX_PRESIGN_S = 7 * 86_400  # the limit of Signature Version 4
 _MAX_METADATA_BYTES = 1_900  # S3 takes 2 KB over all names and values
@@ -54,14 +50,12 @@ def parse_uri(uri: str) -> tuple[str, str]:
 class ArtifactStore:
     """One bucket. Safe to share between threads; every call is bounded in time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, patience: Patience | None = None) -> None:
         self.bucket = settings.s3_bucket
-        self._region = settings.s3_region.strip() or "us-east-1"
-        endpoint = _endpoint("S3_ENDPOINT_URL", settings.s3_endpoint_url)
-        public = _endpoint("S3_PUBLIC_ENDPOINT_URL", settings.s3_public_endpoint_url) or endpoint
-        self._where = endpoint or f"AWS S3 ({self._region})"
-        self._client = _client(endpoint, self._region)
-        self._signer = self._client if public == endpoint else _client(public, self._region)
+        place = endpoints(settings)
+        self._region, self._where = place.region, place.where
+        self._client = s3_client(place.ours, place.region, patience)
+        self._signer = self._client if place.public == place.ours else s3_client(place.public, place.region)
 
     def ensure_bucket(self, patience_s: float = 5.0) -> None:
         """Create the bucket unless it is there, while the store starts up. Raises `StoreUnavailable`."""
@@ -183,33 +177,6 @@ class ArtifactStore:
 
     def _explain(self, error: Exception, bucket: str | None = None) -> str:
         return explain(error, self._where, bucket or self.bucket, self._region)
-
-
-def _endpoint(name: str, url: str | None) -> str | None:
-    cleaned = (url or "").strip().rstrip("/")
-    if not cleaned:
-        return None
-    if not re.fullmatch(r"https?://[^/\s?#@]+(/[^\s?#]*)?", cleaned):
-        raise ConfigError(f"SAFELIGHT_{name}: is not an endpoint; write http://HOST:PORT or https://HOST")
-    return cleaned
-
-
-def _client(endpoint: str | None, region: str) -> S3Client:
-    import boto3
-    from botocore.config import Config
-
-    config = Config(
-        signature_version="s3v4",  # the default falls back to SigV2 for presigned URLs in us-east-1
-        s3={"addressing_style": "path" if endpoint else "auto"},
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        connect_timeout=CONNECT_TIMEOUT_S,
-        read_timeout=READ_TIMEOUT_S,
-        retries={"mode": "standard", "total_max_attempts": 3},
-        max_pool_connections=16,
-    )
-    client: S3Client = boto3.session.Session().client("s3", endpoint_url=endpoint, region_name=region, config=config)
-    return client
 
 
 def _transfer_config() -> Any:

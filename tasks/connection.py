@@ -33,9 +33,10 @@ _BUSY = re.compile(r"\b(LOADING|MISCONF|CLUSTERDOWN|MASTERDOWN|BUSY|NOREPLICAS)\
 _ENCODED = re.compile(r"(?:[A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*")
 
 
-def connect(settings: Settings) -> redis.Redis:
+def connect(settings: Settings, *, timeout_s: float = SOCKET_TIMEOUT_S, num_retries: int = 2) -> redis.Redis:
     """A client that opens its connections at first use. Safe to share between threads."""
-    options = {**_OPTIONS, "retry": Retry(ExponentialBackoff(cap=1.0, base=0.05), 2)}
+    options = {**_OPTIONS, "retry": Retry(ExponentialBackoff(cap=1.0, base=0.05), num_retries)}
+    options |= {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
     url = canonical_url(settings.redis_url)
     if url.startswith("sentinel://"):
         hosts, master, login = parse_sentinel(url)
@@ -85,18 +86,6 @@ def where(client: redis.Redis | redis.asyncio.Redis) -> str:
     if "path" in options:
         return str(options["path"])
     return f"{options.get('host', 'localhost')}:{options.get('port', 6379)}"
-
-
-def eviction_warning(client: redis.Redis) -> str | None:
-    """One line if this Redis may drop jobs when its memory is full; None if it does not, or does not say."""
-    try:
-        memory: Any = client.info("memory")
-    except (redis.RedisError, OSError):  # away, or an ACL without INFO
-        return None
-    policy = memory.get("maxmemory_policy", "noeviction")
-    if policy == "noeviction":
-        return None
-    return f"Redis at {where(client)} has maxmemory-policy {policy}, which may drop queued jobs: set noeviction"
 
 
 def explain(error: redis.RedisError | OSError, place: str) -> SafelightError | None:

@@ -153,7 +153,7 @@ class RedisJobStore:
         return self._run(codec.reap(max_attempts, limit))
 
     def stale_hints(self, limit: int = 100) -> Sequence[Hint]:
-        models = self._run(codec.models())
+        models = self.known_models()
         return self._run(codec.stale_hints(limit, self._broker_depths(models)))
 
     def _broker_depths(self, models: Sequence[str]) -> dict[str, int]:
@@ -168,6 +168,10 @@ class RedisJobStore:
 
     def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
         return self._run(codec.queues(models))
+
+    def known_models(self) -> Sequence[str]:
+        """Models that had a job in the last month, whether anybody serves them or not. Of this store alone."""
+        return self._run(codec.models())
 
     def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:
         self._run(codec.beat(worker, info, ttl_s))

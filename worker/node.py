@@ -17,11 +17,12 @@ from celery.worker import state as celery_state
 from engine import DiffusionEngine
 from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
-from tasks.connection import eviction_warning
+from tasks.connection import where
 from tasks.errors import ConfigError
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
+from tasks.redis_fitness import read_info, require_fit
 from tasks.redis_store import RedisJobStore, connect
 from tasks.settings import Settings
 from tasks.submit_task import register_submit
@@ -71,7 +72,7 @@ class Node:
         )
         artifacts = ArtifactStore(settings)
         store.queues([spec.name for spec in self._specs])  # fails now, with a sentence, if Redis cannot be reached
-        if warning := eviction_warning(client):
+        if warning := require_fit(read_info(client), where(client)):
             log.warning("%s", warning)
         artifacts.ensure_bucket()
         with contextlib.ExitStack() as stack:

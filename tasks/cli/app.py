@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from tasks.cli import jobs, serve, system
+from tasks.cli import doctor, jobs, serve, system
 
 app = typer.Typer(
     name="safelight",
@@ -45,6 +45,7 @@ def safelight(
       safelight watch ID ID ...                        bars, then one line a job
       safelight abort ID                               at once, or at the next denoising step
       safelight ls --status running --json | jq .id    every command speaks JSON
+      safelight doctor                                 what is wrong here, and which setting to change
 
     \b
     Settings are SAFELIGHT_* variables (SAFELIGHT_REDIS_URL, SAFELIGHT_S3_ENDPOINT_URL, SAFELIGHT_S3_BUCKET,
@@ -64,6 +65,7 @@ for command in (
     jobs.replay,
     system.models,
     system.queues,
+    doctor.doctor,
     serve.worker,
     serve.api,
     serve.up,

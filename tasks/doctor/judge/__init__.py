@@ -1,0 +1,1 @@
+"""Pure judgements: facts in, findings out. One file an area; no I/O."""
