@@ -1,4 +1,4 @@
-"""Whether a Redis that answers may hold jobs, from what INFO says of it. One judgement, for every start and the doctor."""
+"""Whether a Redis that answers may hold jobs, by its own INFO. One judgement for every start and for the doctor."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Every Redis command that Safelight and Celery's transport give, on which keys; and the ACL rule that grants what lacks.
+"""Every Redis command that Safelight and Celery's transport give, on which keys; and the ACL rule for those that lack.
 
-The record's commands are those of `store.lua`, `webhook_queue.py` and the store; a test compares them. The broker's were
-read off a worker of kombu 5.7 with MONITOR and from its source.
+The record's are those of `store.lua`, `webhook_queue.py` and the store; a test compares them. The broker's were read
+off a worker of kombu 5.7 with MONITOR, and from its source.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def _grants(refusals: Sequence[Refusal]) -> list[str]:
     for refusal in refusals:
         by_key = "to access" in refusal.error
         words.append(refusal.need.pattern if by_key else f"+{command(refusal.need)}")
-    return list(dict.fromkeys(words))
+    return sorted(dict.fromkeys(words), key=lambda word: "+~&".index(word[0]))
 
 
 def command(need: Need) -> str:

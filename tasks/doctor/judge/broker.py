@@ -36,7 +36,7 @@ def _database(facts: BrokerFacts, settings: Settings) -> Finding:
     if facts.other_prefixes:
         others = ", ".join(repr(prefix) for prefix in facts.other_prefixes[:3])
         found = (
-            f"another Safelight (SAFELIGHT_KEY_PREFIX {others}) shares this database: each takes the other's messages"
+            f"another Safelight (SAFELIGHT_KEY_PREFIX {others}) is in this database: each takes the other's messages"
         )
         return fail(check, found, _OWN_DATABASE)
     if queues := _foreign_queues(facts):

@@ -215,7 +215,7 @@ def _rights(facts: RedisFacts) -> Finding:
         found = f"the server does not know {', '.join(dict.fromkeys(unknown))}"
         return fail("redis.rights", found, "take back rename-command in redis.conf, or use Redis 6.2 or newer")
     words = rights.grant(refusals, facts.user).split()[3:]
-    listed = ", ".join(words[:6]) + (f" and {len(words) - 6} more" if len(words) > 6 else "")
+    listed = ", ".join(words[:4]) + (f" and {len(words) - 4} more" if len(words) > 4 else "")
     return fail("redis.rights", f"user {facts.user} lacks {listed}", rights.grant(refusals, facts.user))
 
 

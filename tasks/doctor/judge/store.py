@@ -163,9 +163,8 @@ class StoreJudge:
 
 def _is_foreign(error: Exception) -> bool:
     """An answer of something that is no S3."""
-    return type(error).__name__ == "ResponseParserError" or (
-        http_status(error) in (404, 405, 501) and not s3_code(error).startswith("NoSuch")
-    )
+    is_odd = http_status(error) in (404, 405, 501) and not s3_code(error).startswith("NoSuch")
+    return is_odd or type(error).__name__ == "ResponseParserError"
 
 
 def _elsewhere(listener: Listener | None, where: str) -> tuple[str, str] | None:
@@ -205,4 +204,5 @@ def _code(error: Exception) -> str:
 def _wanted_region(error: Exception | None) -> str | None:
     response: Any = getattr(error, "response", None) or {}
     headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    return response.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region")
+    region = response.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region")
+    return str(region) if region else None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -82,7 +83,7 @@ def _look_closer(client: redis.Redis, error: Exception, limit_s: float) -> Liste
 
 def _user(client: redis.Redis) -> str:
     with contextlib.suppress(redis.ResponseError):
-        return str(client.acl_whoami())  # type: ignore[no-untyped-call]
+        return str(client.acl_whoami())
     return str(client.connection_pool.connection_kwargs.get("username") or "default")
 
 
@@ -99,7 +100,7 @@ def _latency(client: redis.Redis) -> float:
 def _clock(client: redis.Redis, now: Callable[[], float]) -> tuple[float, float]:
     before = now()
     try:
-        seconds, micros = client.time()  # type: ignore[misc]
+        seconds, micros = client.time()
     except redis.ResponseError:  # the rights say so
         return 0.0, 0.0
     after = now()
@@ -118,12 +119,12 @@ def _config(client: redis.Redis) -> Mapping[str, str]:
     found: dict[str, str] = {}
     for name in ("save", "appendfsync"):
         with contextlib.suppress(redis.ResponseError):
-            found |= client.config_get(name)
+            found |= {str(key): str(value) for key, value in client.config_get(name).items()}
     return found
 
 
 def _refusals(client: redis.Redis, needs: Sequence[Need]) -> Sequence[Refusal]:
-    """Every command is queued in a transaction, where the server checks permissions, and the transaction is discarded."""
+    """The commands are queued in a transaction, where the server checks permissions, and which is then discarded."""
     connection: Any = client.connection_pool.get_connection()
     try:
         connection.send_command("MULTI")
@@ -154,7 +155,7 @@ def _counts(error: str) -> bool:
 def _tls(client: redis.Redis) -> str | None:
     connection: Any = client.connection_pool.get_connection()
     try:
-        sock = getattr(connection, "_sock", None)
-        return sock.version() if hasattr(sock, "version") else None
+        sock = connection._sock  # no public way to it
+        return sock.version() if isinstance(sock, ssl.SSLSocket) else None
     finally:
         client.connection_pool.release(connection)

@@ -21,7 +21,7 @@ def has_torch() -> bool:
 
 
 class WorkerProbe:
-    """`python -m worker.probe` beside the other checks: `start` it early, ask for its `facts` late. A context manager."""
+    """`python -m worker.probe`, beside the other checks: `start` early, ask for `facts` late. A context manager."""
 
     def __init__(self, limit_s: float = LIMIT_S) -> None:
         self.limit_s = limit_s
