@@ -8,12 +8,15 @@ import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tasks.artifact_faults import explain, http_status, is_transient, lacks_credentials, s3_code, to_ascii
 from tasks.errors import SafelightError, StoreUnavailable
 from tasks.s3_client import Patience, endpoints, s3_client
 from tasks.settings import Settings
+
+if TYPE_CHECKING:
+    from mypy_boto3_s3 import S3Client
 
 MULTIPART_BYTES = 16 * 1024 * 1024
 MAX_PRESIGN_S = 7 * 86_400  # the limit of Signature Version 4
@@ -56,6 +59,11 @@ class ArtifactStore:
         self._region, self._where = place.region, place.where
         self._client = s3_client(place.ours, place.region, patience)
         self._signer = self._client if place.public == place.ours else s3_client(place.public, place.region)
+
+    @property
+    def client(self) -> S3Client:
+        """For calls that are not about files."""
+        return self._client
 
     def ensure_bucket(self, patience_s: float = 5.0) -> None:
         """Create the bucket unless it is there, while the store starts up. Raises `StoreUnavailable`."""

@@ -21,6 +21,8 @@ LIGHT = (
     "tasks.cli",
     "tasks.cli.app",
     "tasks.cli.demo.run",
+    "tasks.cli.doctor_view",
+    "tasks.doctor.examine",
     "api_stub",
     "api_stub.app",
 )
@@ -44,7 +46,7 @@ def test_the_producer_side_loads_nothing_heavy() -> None:
     assert not loaded_by(f"import {', '.join(LIGHT)}") & {*HEAVY, "engine", "worker"}
 
 
-@pytest.mark.parametrize("words", [["--help"], ["submit", "--help"], ["--version"]])
+@pytest.mark.parametrize("words", [["--help"], ["submit", "--help"], ["doctor", "--help"], ["--version"]])
 def test_help_loads_no_client(words: list[str]) -> None:
     """Help and completion must be quick: no Redis, no boto3, no HTTP, no rich."""
     statement = f"""sys.argv[1:] = {words}; import contextlib, io, tasks.cli

@@ -121,13 +121,22 @@ def _class_trouble(name: str | None) -> str | None:
     """For a dotted path alone: it is imported, as the worker does."""
     if name is None or "." not in name:
         return None
-    from engine.adapters.loading import resolve_class
+    if not _has_module(name.rpartition(".")[0]):
+        return f"pipeline_class {name}: there is no such module"
+    from engine.adapters.loading import resolve_class  # takes seconds
 
     try:
         resolve_class(name)
-    except Exception as error:
+    except Exception as error:  # of the module's own code, too
         return str(error)
     return None
+
+
+def _has_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False
 
 
 def _lora_troubles(spec: ModelSpec) -> Mapping[str, str]:

@@ -16,7 +16,7 @@ from tasks.artifact_faults import http_status, s3_code
 from tasks.artifacts import ArtifactStore, object_key
 from tasks.doctor.probe.listener import Listener, who_listens
 from tasks.errors import SafelightError
-from tasks.s3_client import Endpoints, Patience, endpoints, s3_client
+from tasks.s3_client import Endpoints, Patience, endpoints
 from tasks.settings import Settings
 
 #: What S3 takes as any part but the last.
@@ -62,10 +62,9 @@ class StoreProbe:
         """Raises `ConfigError` for an endpoint that is none."""
         self.place: Endpoints = endpoints(settings)
         self.bucket = settings.s3_bucket
-        patience = Patience(limit_s, 3 * limit_s, 1)
         self._limit_s, self._now = limit_s, now
-        self._client: Any = s3_client(self.place.ours, self.place.region, patience)
-        self._artifacts = ArtifactStore(settings, patience)
+        self._artifacts = ArtifactStore(settings, Patience(limit_s, 3 * limit_s, 1))
+        self._client: Any = self._artifacts.client
         job = f"doctor-{secrets.token_hex(6)}"
         self._key = object_key(settings.s3_prefix, _ODD, job, 1, 0, "txt")
         self._keys = {
