@@ -74,7 +74,13 @@ class DoctorView:
         width = self._console.width - _INDENT
         if not self._console.is_terminal or width < _NARROWEST:
             return [head.append(text, style)]
-        lines = textwrap.wrap(text, width, initial_indent=" " * max(0, head.cell_len - _INDENT), break_long_words=False)
+        lines = textwrap.wrap(
+            text,
+            width,
+            initial_indent=" " * max(0, head.cell_len - _INDENT),
+            break_long_words=False,
+            break_on_hyphens=False,
+        )
         rows = [head.append(lines[0].lstrip(), style)] if lines else [head]
         return rows + [Text(" " * _INDENT).append(line, style) for line in lines[1:]]
 

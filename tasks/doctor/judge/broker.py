@@ -43,12 +43,12 @@ def _database(facts: BrokerFacts, settings: Settings) -> Finding:
         found = f"another Celery app shares this database (queues {', '.join(queues[:3])}), and with it `unacked`"
         return warn(check, found, _OWN_DATABASE)
     foreign = [key for key in facts.keys if not _is_ours(key, facts, settings.key_prefix)]
-    of = "all" if facts.is_whole else "a sample of"
+    of = f"{_count(len(facts.keys), 'key')}{'' if facts.is_whole else ', a sample,'}"
     if foreign:
         shown = ", ".join(_printable(key) for key in foreign[:3])
-        found = f"{len(foreign)} of {of} {len(facts.keys)} keys are not Safelight's ({shown})"
+        found = f"not Safelight's: {len(foreign)} of {of} such as {shown}"
         return warn(check, found, _OWN_DATABASE)
-    return ok(check, f"{of} {len(facts.keys)} keys are Safelight's" if facts.keys else "empty")
+    return ok(check, f"{of} and all are Safelight's" if facts.keys else "empty")
 
 
 def _foreign_queues(facts: BrokerFacts) -> list[str]:

@@ -27,19 +27,19 @@ def judge_model(
     spec: ModelSpec, facts: ModelFacts, worker: Mapping[str, Any] | str, env: Mapping[str, str]
 ) -> Iterator[Finding]:
     """Without torch on this machine (`worker` is the sentence that says so) a worker elsewhere may have the files."""
-    here = not isinstance(worker, str)
-    told = worker if isinstance(worker, str) else ""
-    yield _source(spec, facts, env, is_worker=here)
-    if facts.where == "fake" or facts.where in ("hub", "nowhere"):
+    yield _source(spec, facts, env, is_worker=not isinstance(worker, str))
+    if facts.has_index and facts.where in ("bundled", "folder", "cache"):
+        yield _weights(spec, facts)
+    if facts.where in ("fake", "nowhere"):
         return
-    yield _weights(spec, facts)
     if isinstance(worker, str):
-        yield skipped(f"models.{spec.name}.engine", told)
+        yield skipped(f"models.{spec.name}.engine", worker)
         return
     yield _pipeline(spec, facts, worker)
     yield _entry(spec, worker)
     yield _dtype(spec, worker)
-    yield _memory(spec, facts, worker)
+    if facts.components:
+        yield _memory(spec, facts, worker)
     if spec.loras:
         yield _loras(spec, worker)
 
@@ -51,9 +51,9 @@ def _source(spec: ModelSpec, facts: ModelFacts, env: Mapping[str, str], *, is_wo
             is_path = facts.place.startswith(("/", "."))
             found = f"there is no folder {facts.place}" if is_path else f"{facts.place!r} is no path and no hub id"
             remedy = f"correct source in [{spec.name}]: a folder as /… or ./…, or OWNER/NAME of the hub"
-            return (
-                fail(check, found, remedy) if is_worker or not is_path else skipped(check, f"{found} on this machine")
-            )
+            if is_path and not is_worker:
+                return skipped(check, f"{found} on this machine")
+            return fail(check, found, remedy)
         case "hub" if env.get("HF_HUB_OFFLINE", "").lower() in _TRUE:
             found = f"{facts.place} is not in the cache, and HF_HUB_OFFLINE keeps it from being downloaded"
             remedy = f"unset HF_HUB_OFFLINE for one start, or run: hf download {facts.place}"
@@ -91,9 +91,11 @@ def _params(components: Sequence[Component]) -> str:
 
 
 def _pipeline(spec: ModelSpec, facts: ModelFacts, worker: Mapping[str, Any]) -> Finding:
-    check, name = f"models.{spec.name}.pipeline", facts.class_name or "nothing"
+    check, name = f"models.{spec.name}.pipeline", facts.class_name or spec.pipeline_class
     if trouble := _of_model(spec, worker).get("class"):
         return fail(check, trouble, f"correct pipeline_class in [{spec.name}]")
+    if name is None:
+        return skipped(check, "the model itself says which, once it is here")
     if "." not in name and name not in worker.get("classes", ()):
         version = worker.get("packages", {}).get("diffusers")
         found = f"diffusers {version} has no class {name}"

@@ -209,7 +209,7 @@ def _tls(facts: RedisFacts, url: str) -> Finding:
 def _rights(facts: RedisFacts) -> Finding:
     refusals = facts.refusals
     if not refusals:
-        return ok("redis.rights", f"user {facts.user} may give every command on every key that is needed")
+        return ok("redis.rights", f"user {facts.user} may do all that is needed")
     unknown = [rights.command(each.need) for each in refusals if "unknown command" in each.error]
     if unknown:
         found = f"the server does not know {', '.join(dict.fromkeys(unknown))}"

@@ -139,7 +139,7 @@ class StoreJudge:
         if opened.status:
             return fail(check, f"{opened.host} answers {opened.status}, not with the object", _PUBLIC)
         what = _elsewhere(opened.listener, opened.host) if opened.listener else None
-        return fail(check, f"links lead to {what[0] if what else f'{opened.host}: {opened.error}'}", _PUBLIC)
+        return fail(check, f"links do not open: {what[0] if what else f'{opened.host}: {opened.error}'}", _PUBLIC)
 
     def _presigned_works(self, check: str, url: str, host: str) -> Finding:
         if "." not in host and host != "localhost" and ":" not in host:

@@ -68,7 +68,7 @@ def write_bad_models(folder: Path) -> Mapping[str, str]:
     sources = {
         "tiny": 'source = "bundled:tiny"',
         "hub": 'source = "somebody/painter"',
-        "offline": 'source = "somebody/else"',
+        "offline": 'source = "somebody/else"\ndevice = "cuda:9"',
         "typo": f'source = "{folder}/no-such-folder"',
         "nothing": 'source = "painter"',
         "plain": f'source = "{folder}/plain"',

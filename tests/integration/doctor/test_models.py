@@ -17,6 +17,7 @@ def test_every_fault_is_named_with_its_entry(doctor: Doctor, probed: BadModels) 
         "typo.source": ("FAIL", "no folder", "no-such-folder", "source in [typo]"),
         "nothing.source": ("FAIL", "'painter' is no path and no hub id", "OWNER/NAME", "[nothing]"),
         "plain.source": ("FAIL", "no model_index.json", "source in [plain]"),
+        "offline.device": ("FAIL", "device = 'cuda:9'", 'device = "auto" in [offline]'),
         "offline.source": ("FAIL", "HF_HUB_OFFLINE", "hf download somebody/else"),
         "hub.source": ("ok", "somebody/painter (cache)"),
         "cut.weights": ("FAIL", "vae/diffusion_pytorch_model.safetensors", "download it again"),
