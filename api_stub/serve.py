@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import sys
@@ -13,9 +13,14 @@ from types import FrameType
 import uvicorn
 
 from api_stub.app import create_app
-from api_stub.backend import connect
+from tasks.connection import connect
 from tasks.errors import ConfigError, StoreUnavailable
+from tasks.models import load_models
+from tasks.redis_rights import producer_samples
+from tasks.redis_start import check_start
 from tasks.settings import Settings
+
+log = logging.getLogger(__name__)
 
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 4
@@ -26,7 +31,7 @@ GRACE_S = 5
 def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit code. Port 0 takes a free one; the URL is printed once it listens."""
     try:
-        asyncio.run(_probe(settings))
+        _probe(settings)
         listener = _listen(host, port)
     except ConfigError as error:
         return _give_up(str(error), EXIT_USAGE)
@@ -63,10 +68,12 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-async def _probe(settings: Settings) -> None:
-    """Raises `StoreUnavailable` now, rather than at the first request."""
-    async with connect(settings) as backend:
-        await backend.client.store.queues(backend.models.names)
+def _probe(settings: Settings) -> None:
+    """Raises `StoreUnavailable` or `ConfigError` now, rather than at the first request."""
+    models = load_models(settings.models)
+    with connect(settings) as client:
+        for warning in check_start(client, producer_samples(settings.key_prefix, models.names)):
+            log.warning("%s", warning)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -14,7 +14,8 @@ tests. Redis 6.2 commands only. All keys begin with the prefix: on a Cluster it 
                           the same while isolated (solo = 1), by a drain; hinted, hints: time and number of Celery messages;
                           preview, done: ids of the stream's newest preview and of its done event
   events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end
-  abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends
+  abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends, and without a
+                          TTL until then: a Redis that evicts keys with one must not forget it
   idem:{key}      string  job id of an idempotency key; PX ttl_ms
   queue:{model}   zset    queued ids by priority (9 first), then seq: ZRANK is the position
   running:{model} zset    running ids by claim time
@@ -156,7 +157,7 @@ local function abort(job)
   if job.status == 'queued' then
     move(job, 'aborted')
   elseif job.status == 'running' and not abort_wanted(job.id) then
-    call('SET', key('abort', job.id), '1', 'PX', TTL)
+    call('SET', key('abort', job.id), '1')
     emit_status(job, 'status', true)
   end
 end

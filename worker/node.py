@@ -17,11 +17,13 @@ from celery.worker import state as celery_state
 from engine import DiffusionEngine
 from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
-from tasks.connection import eviction_warning
 from tasks.errors import ConfigError
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
+from tasks.redis_address import parse_address
+from tasks.redis_rights import worker_samples
+from tasks.redis_start import check_start
 from tasks.redis_store import RedisJobStore, connect
 from tasks.settings import Settings
 from tasks.submit_task import register_submit
@@ -59,6 +61,7 @@ class Node:
         self._specs = served(self._models, model_names)
         #: One incarnation: a restarted process is another owner.
         self.name = f"{settings.worker_name}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._submit_queues = [name.strip() for name in settings.submit_queues.split(",") if name.strip()]
         self._attempts = Attempts()
         self._drain = Drain(self._attempts, settings.drain_grace_s)
 
@@ -70,8 +73,9 @@ class Node:
             client, settings.key_prefix, result_ttl_s=settings.result_ttl_s, max_queued=settings.max_queued
         )
         artifacts = ArtifactStore(settings)
-        store.queues([spec.name for spec in self._specs])  # fails now, with a sentence, if Redis cannot be reached
-        if warning := eviction_warning(client):
+        database = parse_address(settings.redis_url).db
+        names = [spec.name for spec in self._specs]
+        for warning in check_start(client, worker_samples(settings.key_prefix, names, self._submit_queues, database)):
             log.warning("%s", warning)
         artifacts.ensure_bucket()
         with contextlib.ExitStack() as stack:
@@ -150,7 +154,7 @@ class Node:
 
         register_submit(app, store, self._models, hinter)
         queues = [queue_for(spec.name) for spec in self._specs]
-        queues += [name.strip() for name in self._settings.submit_queues.split(",") if name.strip()]
+        queues += self._submit_queues
         log.info("worker %s takes jobs from %s", self.name, ", ".join(queues))
         return app.WorkController(
             hostname=f"safelight@{self.name.replace(':', '-')}",

@@ -184,14 +184,19 @@ def make_redis(redis_url: str) -> Iterator[Callable[[], Lab]]:
     client.close()
 
 
-def test_random_lives(make_redis: Callable[[], Lab]) -> None:
+def live(make_redis: Callable[[], Lab], max_examples: int) -> None:
+    """Random lives on a store that `make_redis` makes anew for each."""
     machine = type("LivesHere", (Lives,), {"make_redis": staticmethod(make_redis)})
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
-            max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=max_examples, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+def test_random_lives(make_redis: Callable[[], Lab]) -> None:
+    live(make_redis, max_examples=15)
 
 
 def test_the_scripts_table_is_ours(redis_url: str) -> None:

@@ -1,0 +1,81 @@
+"""Looks at Redis once, before a program takes jobs: version, eviction, and the user's rights, by a dry run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import redis
+
+from tasks.connection import where
+from tasks.errors import ConfigError
+from tasks.redis_errors import explain
+from tasks.redis_facts import RedisFacts, facts_of, refusals, warnings
+from tasks.redis_rights import Sample, missing_rights
+
+T = TypeVar("T")
+_MAX_NAMED = 8
+
+
+def check_start(client: redis.Redis, samples: Sequence[Sample]) -> list[str]:
+    """What to warn of. Raises `ConfigError` for a Redis that cannot be used as it is, `StoreUnavailable` for none."""
+    if missing := missing_rights(refused(client, samples)):
+        named = ", ".join(missing[:_MAX_NAMED])
+        more = f" and {len(missing) - _MAX_NAMED} more" if len(missing) > _MAX_NAMED else ""
+        raise ConfigError(f"Redis at {where(client)} denies its user {named}{more}: extend the ACL as in docs/redis.md")
+    facts = read_facts(client)
+    if found := refusals(facts):
+        raise ConfigError("; ".join(found))
+    return warnings(facts)
+
+
+def read_facts(client: redis.Redis) -> RedisFacts:
+    """Raises `StoreUnavailable`; a user who may not ask learns nothing."""
+    try:
+        info: Any = _reached(client, client.info)
+    except redis.exceptions.NoPermissionError:
+        info = {}
+    return facts_of(info, where(client))
+
+
+def refused(client: redis.Redis, samples: Sequence[Sample]) -> list[tuple[Sample, str]]:
+    """Samples that this user may not send, with Redis' words. A transaction takes them in and is never executed.
+
+    Raises `StoreUnavailable`.
+    """
+
+    def ask() -> list[tuple[Sample, str]]:
+        connection = client.connection_pool.get_connection()
+        try:
+            asked = [Sample(("multi",)), *samples]
+            connection.send_packed_command(connection.pack_commands([sample.words for sample in asked]))
+            answers = [_denial(connection) for _ in asked]
+        finally:
+            connection.disconnect()  # which forgets the transaction
+            client.connection_pool.release(connection)
+        return [(sample, words) for sample, words in zip(asked, answers, strict=True) if words]
+
+    return _reached(client, ask)
+
+
+def _denial(connection: Any) -> str:
+    """Empty for a command that this user may send, whatever else may be wrong with it."""
+    try:
+        connection.read_response()
+    except redis.exceptions.NoPermissionError as error:
+        return str(error)
+    except redis.ResponseError:
+        return ""
+    return ""
+
+
+def _reached(client: redis.Redis, command: Callable[[], T]) -> T:
+    try:
+        return command()
+    except redis.exceptions.NoPermissionError:
+        raise
+    except (redis.RedisError, OSError) as error:
+        known = explain(error, where(client))
+        if known is None:
+            raise
+        raise known from error
