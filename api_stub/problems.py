@@ -40,6 +40,7 @@ _TITLES = {
     "body_too_large": "The body is too large",
     "unsupported_media_type": "Only JSON is read here",
     "queue_full": "The queue is full",
+    "store_full": "The memory of the job store is full",
     "unavailable": "A service behind this one is away",
     "internal": "A fault of ours",
 }
@@ -102,9 +103,11 @@ def as_problem(error: SafelightError) -> ProblemError:
         case QueueFull():
             wait_s = max(1, math.ceil(error.retry_after_s))
             return ProblemError(429, "queue_full", str(error), headers={"Retry-After": str(wait_s)})
+        case StoreFull():
+            wait_s = math.ceil(error.retry_after_s)
+            return ProblemError(503, "store_full", str(error), headers={"Retry-After": str(wait_s)})
         case StoreUnavailable():
-            wait_s = math.ceil(error.retry_after_s) if isinstance(error, StoreFull) else _RETRY_UNAVAILABLE_S
-            return ProblemError(503, "unavailable", str(error), headers={"Retry-After": str(wait_s)})
+            return ProblemError(503, "unavailable", str(error), headers={"Retry-After": str(_RETRY_UNAVAILABLE_S)})
         case _:
             log.error("unexpected %s", type(error).__name__, exc_info=error)
             return ProblemError(500, "internal", "the fault is in the log of the API")

@@ -10,7 +10,7 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
-from redis.backoff import ExponentialBackoff
+from redis.backoff import ExponentialBackoff, NoBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
@@ -34,7 +34,8 @@ def connect(settings: Settings) -> redis.Redis:
     address = readable(parse_address(settings.redis_url))
     options = _options(address) | {"retry": Retry(ExponentialBackoff(cap=1.0, base=0.05), 2)}
     if address.kind == "sentinel":
-        sentinel: Any = Sentinel(address.hosts, sentinel_kwargs=sentinel_options(address), **options)  # type: ignore[no-untyped-call]
+        asked = sentinel_options(address)
+        sentinel: Any = Sentinel(address.hosts, sentinel_kwargs=asked, **options)  # type: ignore[no-untyped-call]
         return sentinel.master_for(address.master)  # type: ignore[no-any-return]
     return redis.Redis(**_target(address), **options)
 
@@ -44,7 +45,8 @@ def async_connect(settings: Settings) -> redis.asyncio.Redis:
     address = readable(parse_address(settings.redis_url))
     options = _options(address) | {"retry": AsyncRetry(ExponentialBackoff(cap=1.0, base=0.05), 2)}
     if address.kind == "sentinel":
-        sentinel: Any = AsyncSentinel(address.hosts, sentinel_kwargs=sentinel_options(address), **options)  # type: ignore[no-untyped-call]
+        asked = sentinel_options(address) | {"retry": AsyncRetry(NoBackoff(), 0)}
+        sentinel: Any = AsyncSentinel(address.hosts, sentinel_kwargs=asked, **options)  # type: ignore[no-untyped-call]
         return sentinel.master_for(address.master)  # type: ignore[no-any-return]
     return redis.asyncio.Redis(**_target(address), **options)
 
@@ -63,8 +65,8 @@ def readable(address: RedisAddress) -> RedisAddress:
 
 
 def sentinel_options(address: RedisAddress) -> dict[str, Any]:
-    """How the sentinels themselves are asked."""
-    return {**_DIALLING, **address.sentinel_login, **_tls(address.tls)}
+    """How the sentinels themselves are asked: each once, since there is another to ask."""
+    return {**_DIALLING, "retry": Retry(NoBackoff(), 0), **address.sentinel_login, **_tls(address.tls)}
 
 
 def where(client: Any) -> str:

@@ -15,6 +15,7 @@ from tasks.redis_rights import Sample, missing_rights
 
 T = TypeVar("T")
 _MAX_NAMED = 8
+_BEGIN = Sample(("multi",))
 
 
 def check_start(client: redis.Redis, samples: Sequence[Sample]) -> list[str]:
@@ -47,25 +48,32 @@ def refused(client: redis.Redis, samples: Sequence[Sample]) -> list[tuple[Sample
     def ask() -> list[tuple[Sample, str]]:
         connection = client.connection_pool.get_connection()
         try:
-            asked = [Sample(("multi",)), *samples]
-            connection.send_packed_command(connection.pack_commands([sample.words for sample in asked]))
-            answers = [_denial(connection) for _ in asked]
+            if words := _denials(connection, [_BEGIN])[0]:  # what follows would be executed
+                return [(_BEGIN, words)]
+            answers = _denials(connection, samples)
         finally:
             connection.disconnect()  # which forgets the transaction
             client.connection_pool.release(connection)
-        return [(sample, words) for sample, words in zip(asked, answers, strict=True) if words]
+        return [(sample, words) for sample, words in zip(samples, answers, strict=True) if words]
 
     return _reached(client, ask)
 
 
-def _denial(connection: Any) -> str:
-    """Empty for a command that this user may send, whatever else may be wrong with it."""
+def _denials(connection: Any, samples: Sequence[Sample]) -> list[str]:
+    commands = connection.pack_commands([sample.words for sample in samples])
+    connection.send_packed_command(commands, check_health=False)  # which might connect anew, out of the transaction
+    return [_denial(connection, must_do=sample is _BEGIN) for sample in samples]
+
+
+def _denial(connection: Any, *, must_do: bool) -> str:
+    """Empty for a command that this user may send, whatever else may be wrong with it if it need not be done."""
     try:
         connection.read_response()
     except redis.exceptions.NoPermissionError as error:
         return str(error)
     except redis.ResponseError:
-        return ""
+        if must_do:
+            raise
     return ""
 
 

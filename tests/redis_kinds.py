@@ -69,13 +69,16 @@ def _is_whole(admin: Any) -> bool:
 class Guarded:
     """One primary, one replica, three sentinels that agree by two; `primary` and `replica` may be killed."""
 
-    def __init__(self, folder: Path, stack: contextlib.ExitStack, *flags: str, login: str = "") -> None:
+    def __init__(
+        self, folder: Path, stack: contextlib.ExitStack, *flags: str, extra: str = "", password: str | None = None
+    ) -> None:
+        self._password = password
         self.primary = stack.enter_context(running(folder / "primary", "valkey", *flags))
         of = ("--replicaof", f"127.0.0.1 {self.primary.port}", "--repl-diskless-sync-delay", "0")
         self.replica = stack.enter_context(running(folder / "replica", "valkey", *of, *flags))
         self.ports = [free_port() for _ in range(3)]
         for port in self.ports:
-            self._start(folder / f"sentinel-{port}", port, login, stack)
+            self._start(folder / f"sentinel-{port}", port, extra, stack)
         hosts = ";".join(f"sentinel://{{login}}127.0.0.1:{port}" for port in self.ports)
         self._url = hosts + "/0?master_name=pictures"
         _wait(self._is_ready, "the sentinels know each other and the replica")
@@ -83,13 +86,13 @@ class Guarded:
     def url(self, login: str = "") -> str:
         return self._url.replace("{login}", login)
 
-    def _start(self, folder: Path, port: int, login: str, stack: contextlib.ExitStack) -> None:
+    def _start(self, folder: Path, port: int, extra: str, stack: contextlib.ExitStack) -> None:
         folder.mkdir()
         config = folder / "sentinel.conf"
         config.write_text(
             f"port {port}\nbind 127.0.0.1\ndir {folder}\n"
             f"sentinel monitor pictures 127.0.0.1 {self.primary.port} 2\n"
-            "sentinel down-after-milliseconds pictures 1000\nsentinel failover-timeout pictures 5000\n" + login
+            "sentinel down-after-milliseconds pictures 1000\nsentinel failover-timeout pictures 5000\n" + extra
         )
         command = [find_redis_server(), str(config), "--sentinel"]
         process = ChildProcess(f"sentinel {port}", command, log=folder / "log")
@@ -97,7 +100,8 @@ class Guarded:
 
     def _is_ready(self) -> bool:
         for port in self.ports:
-            with contextlib.suppress(redis.RedisError), redis.Redis(port=port, decode_responses=True) as sentinel:
+            asked = redis.Redis(port=port, password=self._password, decode_responses=True)
+            with contextlib.suppress(redis.RedisError), asked as sentinel:
                 [state] = sentinel.sentinel_masters().values()
                 if state["num-other-sentinels"] == 2 and state["num-slaves"] == 1:
                     continue
