@@ -20,7 +20,10 @@ _MEANINGS: Sequence[tuple[str, str]] = (
     (r"READONLY", "Redis at {place} is a read-only replica: point " + _URL + " at the primary"),
     (r"DENIED", "Redis at {place} is in protected mode: give it a password, or set protected-mode no"),
     (r"NOPERM", "Redis at {place} denies this user a command or key ({text}): extend its ACL, see docs/redis.md"),
-    (r"NOREPLICAS", "Redis at {place} takes no writes ({text}): bring its replicas back, or lower min-replicas-to-write"),
+    (
+        r"NOREPLICAS",
+        "Redis at {place} takes no writes ({text}): bring its replicas back, or lower min-replicas-to-write",
+    ),
     (
         r"\b(LOADING|MISCONF|CLUSTERDOWN|MASTERDOWN|BUSY)\b",
         "Redis at {place} cannot serve now ({text}): try again, and look at its log",

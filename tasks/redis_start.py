@@ -52,7 +52,7 @@ def refused(client: redis.Redis, samples: Sequence[Sample]) -> list[tuple[Sample
                 return [(_BEGIN, words)]
             answers = _denials(connection, samples)
         finally:
-            connection.disconnect()  # which forgets the transaction
+            connection.disconnect()  # type: ignore[no-untyped-call]  # forgets the transaction
             client.connection_pool.release(connection)
         return [(sample, words) for sample, words in zip(samples, answers, strict=True) if words]
 

@@ -3,7 +3,7 @@ Every move of a job, as one script:  EVALSHA … KEYS: the jobs' keys  ARGV: pre
 
 The table MOVES is the state machine; `move` is the only writer of `status`. A worker's write names its attempt and
 changes nothing when that is not the running one. Times are ms of the server's TIME; a non-empty now_ms replaces it in
-tests. Redis 6.2 commands only. All keys begin with the prefix: on a Cluster it needs a hash tag.
+tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it needs a hash tag, as in `{safelight}:`.
 
   job:{id}        hash    the record. No TTL while live, PEXPIRE ttl_ms once terminal. Its fields:
                           request (JSON) model priority group digest deadline seq created: written once;

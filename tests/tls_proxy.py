@@ -1,4 +1,4 @@
-"""TLS in front of a server that has none: it ends here, with a client's certificate asked for, and goes on in the clear."""
+"""TLS in front of a server that has none: a client's certificate is asked for, and its bytes go on in the clear."""
 
 from __future__ import annotations
 

@@ -29,7 +29,18 @@ from tests.unit.test_redis_rights import documented
 
 USER, PASSWORD = "safe@:/#[%]é;light", "p@:/#[%]é;?&=+"
 #: Of the connection, of transactions, and of this test's administrator.
-BESIDE = "auth client|setinfo config|resetstat discard exec hello info multi ping select unwatch".split()
+BESIDE = {
+    "auth",
+    "client|setinfo",
+    "config|resetstat",
+    "discard",
+    "exec",
+    "hello",
+    "info",
+    "multi",
+    "select",
+    "unwatch",
+}
 LOGIN = f"{quote(USER, safe='')}:{PASSWORD}@"
 
 
@@ -115,7 +126,7 @@ def test_what_is_asked_for_at_the_start_is_what_is_sent(newest: Site) -> None:
     sent = {name.removeprefix("cmdstat_") for name in newest.admin.info("commandstats")}
     asked = {sample.command for sample in worker_samples("safelight:", ["fake"], ["safelight.submit"], 0)}
     assert len(sent) > 30
-    assert sent - asked == set(BESIDE) & sent
+    assert sent - asked <= BESIDE
 
 
 def test_a_full_memory_refuses_new_jobs_and_loses_none(newest: Site) -> None:

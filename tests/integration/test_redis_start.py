@@ -108,7 +108,7 @@ def test_eviction_and_persistence_are_looked_at(changed: Server) -> None:
     eviction, persistence = check_start(changed.client(), WORKER)
     assert "volatile-lru" in eviction and "appendonly" in persistence
     changed.admin.config_set("maxmemory-policy", "allkeys-lru")
-    with pytest.raises(ConfigError, match="allkeys-lru.* set maxmemory-policy noeviction"):
+    with pytest.raises(ConfigError, match=r"allkeys-lru.* set maxmemory-policy noeviction"):
         check_start(changed.client(), WORKER)
 
 

@@ -79,6 +79,6 @@ def test_a_clear_connection_to_a_tls_port_says_how_to_begin(secured: Secured) ->
 def test_a_file_that_is_no_certificate_is_named(secured: Secured, tmp_path: Path) -> None:
     empty = tmp_path / "empty.pem"
     empty.write_text("nothing", "utf-8")
-    with pytest.raises(StoreUnavailable, match="cannot be used .*ssl_ca_certs"):
+    with pytest.raises(StoreUnavailable, match=r"cannot be used .*ssl_ca_certs"):
         with Client(redis_url=secured.url(f"ssl_ca_certs={empty}")) as client:
             client.get("x")
