@@ -138,6 +138,15 @@ def test_the_api_leaves_with_2(changed: Server, s3_server: S3Server) -> None:
     assert "allkeys-random" in ended.stderr
 
 
+def test_a_primary_without_replicas_that_should_have_some_is_said(server: Server) -> None:
+    server.admin.config_set("min-replicas-to-write", 1)
+    try:
+        with Client(redis_url=server.url()) as client, pytest.raises(StoreUnavailable, match="replicas back"):
+            client.submit(prompt="x")
+    finally:
+        server.admin.config_set("min-replicas-to-write", 0)
+
+
 def test_an_abort_of_a_running_job_has_no_ttl_that_eviction_could_take(redis_url: str) -> None:
     with Client(redis_url=redis_url) as client, redis.Redis.from_url(redis_url) as admin:
         job_id = client.submit(prompt="x").id
