@@ -26,6 +26,7 @@ GRACE_S = 5
 def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit code. Port 0 takes a free one; the URL is printed once it listens."""
     try:
+        app = create_app(settings)
         asyncio.run(_probe(settings))
         listener = _listen(host, port)
     except ConfigError as error:
@@ -36,7 +37,6 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
         reason = error.strerror or str(error)
         return _give_up(f"cannot listen on {host}:{port}: {reason}; try another port, or 0 for a free one", EXIT_USAGE)
     print(f"Safelight API and page: {_url(listener)}", flush=True)
-    app = create_app(settings)
     config = uvicorn.Config(
         app,
         log_level=settings.log_level,
