@@ -1,4 +1,4 @@
-"""Who calls: optional bearer tokens, each with a name. Without `SAFELIGHT_API_KEYS` everybody may call, as `default`."""
+"""Who calls: optional bearer tokens, each with a name. Without `SAFELIGHT_API_KEYS` everybody is `default`."""
 
 from __future__ import annotations
 

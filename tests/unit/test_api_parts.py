@@ -59,7 +59,7 @@ def test_a_key_may_be_given_as_its_digest() -> None:
     "wrong", ["we b:hidden", ":hidden", "ü:hidden", "web:", "web:sha256:hidden", "sha256:", "x" * 65 + ":k"]
 )
 def test_a_wrong_entry_is_told_by_its_place(wrong: str) -> None:
-    with pytest.raises(ConfigError, match="^SAFELIGHT_API_KEYS: entry 2: ") as caught:
+    with pytest.raises(ConfigError, match=r"^SAFELIGHT_API_KEYS: entry 2: ") as caught:
         Keys(SecretStr(f"first,{wrong}"))
     assert "hidden" not in str(caught.value)
 
