@@ -54,7 +54,7 @@ def _accepted(request: Request, job: Job, status: int = 202) -> Response:
     response_model=Job,
     openapi_extra=ONE_BODY,
     responses=answer(200, "This key and body came before: the same job.", Job)
-    | problems(400, 409, 413, 415, 422, 429, 503),
+    | problems(400, 408, 409, 413, 415, 422, 429, 503),
 )
 async def submit(request: Request, backend: Uses, key: Key) -> Response:
     """Accept a job. With `Idempotency-Key`, sending it again is safe."""
@@ -70,7 +70,7 @@ async def submit(request: Request, backend: Uses, key: Key) -> Response:
     status_code=202,
     response_model=JobBatch,
     openapi_extra=BATCH_BODY,
-    responses=problems(400, 413, 415, 422, 429, 503),
+    responses=problems(400, 408, 413, 415, 422, 429, 503),
     description=f"Accept up to {MAX_BATCH} jobs. All are checked first: one wrong field, and none is created.",
 )
 async def submit_batch(request: Request, backend: Uses) -> Response:

@@ -14,6 +14,7 @@ import uvicorn
 
 from api_stub.app import create_app
 from api_stub.backend import connect
+from api_stub.patience import PatientProtocol
 from tasks.errors import ConfigError, StoreUnavailable
 from tasks.settings import Settings
 
@@ -39,6 +40,7 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     print(f"Safelight API and page: {_url(listener)}", flush=True)
     config = uvicorn.Config(
         app,
+        http=PatientProtocol,
         log_level=settings.log_level,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=GRACE_S,

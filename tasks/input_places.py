@@ -1,4 +1,4 @@
-"""Which objects a request may name as `s3://` inputs. Without a rule, whatever the worker's credentials open is public."""
+"""Which objects a request may name as `s3://` inputs. Not all that the worker's credentials open."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ def clean_prefix(prefix: str) -> str:
 
 
 def _climbs(path: str) -> bool:
-    """Also for a reader that decodes percent signs, twice even, or takes the dots and slashes of other scripts for ours."""
+    """Also for a reader that decodes percent signs, even twice, or takes other scripts' dots and slashes for ours."""
     plain = unicodedata.normalize("NFKC", unquote(unquote(path)))
     for spelling in (path, plain):
         if "\\" in spelling or any(part in (".", "..") for part in spelling.split("/")):

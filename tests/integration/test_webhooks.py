@@ -260,8 +260,7 @@ def test_an_endless_answer_is_not_read(
         with connection, contextlib.suppress(OSError):
             connection.recv(65_536)
             connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
-            for _number in range(4_000):
-                sent.append(connection.send(bytes(65_536)))
+            sent.extend(connection.send(bytes(65_536)) for _number in range(4_000))
 
     thread = threading.Thread(target=pour)
     thread.start()
