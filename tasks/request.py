@@ -25,6 +25,7 @@ MAX_SEED = 2**63 - 1
 MAX_METADATA_BYTES = 16 * 1024
 #: JSON readers give up somewhere above this; a record that was written must be readable.
 MAX_METADATA_DEPTH = 64
+_MAX_FIELD, _MAX_MESSAGE = 200, 1_000
 IMAGE_FORMATS = ("png", "jpeg", "webp")
 VIDEO_FORMATS = ("mp4", "webp", "gif")
 AUDIO_FORMATS = ("wav", "flac")
@@ -226,4 +227,5 @@ def invalid_request(error: ValidationError) -> InvalidRequest:
         field, _, message = message.partition(": ")
     if first["type"] == "extra_forbidden":
         message = "is not a field of a request"
-    return InvalidRequest(field, message)
+    # A name may have come with megabytes, and both go into records, answers and logs.
+    return InvalidRequest(field[:_MAX_FIELD], message[:_MAX_MESSAGE])

@@ -208,3 +208,10 @@ def test_what_a_url_holds_is_not_shown_by_repr() -> None:
         {"prompt": "x", "image": "https://h/a?X-Amz-Signature=secret", "webhook_url": "https://h/secret"}
     )
     assert "secret" not in repr(request) + str(request)
+
+
+def test_a_refusal_is_short_whatever_was_sent() -> None:
+    for fields in ({"y" * 1_000_000: 1}, {"loras": [{"z" * 1_000_000: 1}]}, {"model": "m" * 1_000_000}):
+        with pytest.raises(InvalidRequest) as caught:
+            parse_request({"prompt": "x", **fields})
+        assert len(str(caught.value)) < 1_500
