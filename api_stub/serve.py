@@ -78,7 +78,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104 # it is shown, not bound
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 

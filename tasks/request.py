@@ -26,6 +26,7 @@ MAX_METADATA_BYTES = 16 * 1024
 #: JSON readers give up somewhere above this; a record that was written must be readable.
 MAX_METADATA_DEPTH = 64
 _MAX_FIELD, _MAX_MESSAGE = 200, 1_000
+_MAX_URI = 8_192
 IMAGE_FORMATS = ("png", "jpeg", "webp")
 VIDEO_FORMATS = ("mp4", "webp", "gif")
 AUDIO_FORMATS = ("wav", "flac")
@@ -49,6 +50,12 @@ _Encodable = AfterValidator(_encodable)
 def _media_uri(uri: str) -> str:
     if not uri.startswith(("s3://", "https://", "http://", "data:")):
         raise ValueError("must be an s3://, https:// or data: URI")
+    if uri.startswith("data:"):  # base64 may come in lines
+        return uri
+    if len(uri) > _MAX_URI:
+        raise ValueError(f"must have at most {_MAX_URI} characters")
+    if re.search(r"[\x00-\x1f\x7f]" if uri.startswith("s3:") else r"[\x00-\x20\x7f]", uri):
+        raise ValueError("must not hold control characters, and as a URL no space")
     return _without_login(uri)
 
 
