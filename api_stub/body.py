@@ -33,7 +33,7 @@ async def read_json(request: Request, max_bytes: int) -> Any:
         given = f"got {content_type!r}" if content_type else "none was given"
         raise ProblemError(415, "unsupported_media_type", f"Content-Type must be application/json; {given}")
     coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding != "identity":  # a few KB of gzip may be gigabytes
+    if coding not in ("", "identity"):  # a few KB of gzip may be gigabytes
         raise ProblemError(
             415, "unsupported_media_type", f"Content-Encoding {coding!r} is not read here; send plain JSON"
         )
