@@ -218,7 +218,7 @@ bodies = st.one_of(requests, accepted, json_values, batches)
 broken = st.binary() | st.builds(mangled, bodies, st.floats(0, 1), st.sampled_from(SPLINTERS))
 
 
-@hypothesis_settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@hypothesis_settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(bodies | broken, st.sampled_from(["/v1/jobs", "/v1/jobs", "/v1/jobs/batch"]))
 def test_no_body_makes_a_5xx(api: httpx.Client, body: object, path: str) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
