@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api_stub import jobs, openapi, problems, system, web
+from api_stub import answers, jobs, openapi, problems, system, web
 from api_stub.auth import Keys, require_token
 from api_stub.backend import connect
 from api_stub.metrics import CountRequests, Metrics
@@ -35,6 +35,7 @@ def create_app(settings: Settings) -> FastAPI:
         version=VERSION,
         description=DESCRIPTION,
         lifespan=lifespan,
+        docs_url=None,
         redoc_url=None,
         separate_input_output_schemas=False,
     )
@@ -48,8 +49,11 @@ def create_app(settings: Settings) -> FastAPI:
     app.include_router(system.router, dependencies=guarded, responses=openapi.problems(401))
     app.include_router(system.probes)
     app.add_route("/", web.index, methods=["GET"], include_in_schema=False)
+    app.add_route("/docs", answers.docs, methods=["GET"], include_in_schema=False)
     app.mount("/page", web.PageFiles(app.state.page_headers), name="page")
     app.add_middleware(CountRequests, metrics=app.state.metrics)
+    app.add_middleware(answers.AnswerHeaders)
+    answers.allow_origins(app, settings)
     _describe(app)
     return app
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Iterable
 from typing import Any, NoReturn
@@ -16,6 +17,8 @@ from tasks.request import GenerationRequest
 from tasks.resolve import resolve
 
 MAX_BATCH = 1_000
+#: From the first byte of a body to its last.
+BODY_S = 60.0
 #: More than 16 KiB of metadata can hold.
 MAX_VALUES = 10_000
 #: Deeper metadata would be accepted, and then not be serialised again by every JSON library that meets it.
@@ -23,44 +26,66 @@ MAX_NESTING = 64
 
 
 async def read_json(request: Request, max_bytes: int) -> Any:
-    """The parsed body. Raises 415, 413 (as soon as the bound is passed, whatever Content-Length said) or 400."""
+    """The parsed body. Raises 415, 413 (as soon as the bound is passed, whatever Content-Length said), 408 or 400."""
     content_type = request.headers.get("content-type", "")
     essence = content_type.partition(";")[0].strip().lower()
     if essence != "application/json" and not (essence.startswith("application/") and essence.endswith("+json")):
         given = f"got {content_type!r}" if content_type else "none was given"
         raise ProblemError(415, "unsupported_media_type", f"Content-Type must be application/json; {given}")
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):  # a few KB of gzip may be gigabytes
+        raise ProblemError(
+            415, "unsupported_media_type", f"Content-Encoding {coding!r} is not read here; send plain JSON"
+        )
     text = await _read(request, max_bytes)
     try:
-        return json.loads(text.decode("utf-8"), parse_constant=_refuse_constant)
+        return json.loads(text.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unambiguous)
     except UnicodeDecodeError as error:
         raise ProblemError(400, "malformed_body", f"the body is not UTF-8 at byte {error.start}") from None
     except RecursionError:
         raise ProblemError(400, "malformed_body", "the JSON is nested too deeply") from None
-    except (json.JSONDecodeError, _NotANumber) as error:
+    except (json.JSONDecodeError, _Refused) as error:
         raise ProblemError(400, "malformed_body", f"the body is not JSON: {error}") from None
     except ValueError:  # what is left: Python reads no integer of more than 4300 digits
         raise ProblemError(400, "malformed_body", "the body holds a number of too many digits") from None
 
 
 async def _read(request: Request, max_bytes: int) -> bytes:
-    too_large = ProblemError(413, "body_too_large", f"the body is above {max_bytes} bytes")
+    # What is left of the body is not read, so the connection cannot be used again.
+    last = {"Connection": "close"}
+    too_large = ProblemError(413, "body_too_large", f"the body is above {max_bytes} bytes", headers=last)
     declared = request.headers.get("content-length", "")
     if declared.isascii() and declared.isdigit() and int(declared[:20]) > max_bytes:
         raise too_large
     chunks = bytearray()
-    async for chunk in request.stream():
-        chunks += chunk
-        if len(chunks) > max_bytes:
-            raise too_large
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for chunk in request.stream():
+                chunks += chunk
+                if len(chunks) > max_bytes:
+                    raise too_large
+    except TimeoutError:
+        slow = f"the body was not there after {BODY_S:.0f} s"
+        raise ProblemError(408, "body_too_slow", slow, headers=last) from None
     return bytes(chunks)
 
 
-class _NotANumber(ValueError):
-    pass
+class _Refused(ValueError):
+    """Python's reader would take it, but it is no JSON, or JSON that two readers understand in two ways."""
 
 
 def _refuse_constant(name: str) -> NoReturn:
-    raise _NotANumber(f"{name} is not a number there")
+    raise _Refused(f"{name} is not a number there")
+
+
+def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Of equal names Python keeps the last and others the first; what a gateway checked is to be what we read."""
+    found: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in found:
+            raise _Refused(f"an object names {name[:80]!r} twice")
+        found[name] = value
+    return found
 
 
 def one_request(data: Any, models: Models) -> GenerationRequest:

@@ -18,7 +18,8 @@ _WHY = {
     413: "The body is too large.",
     415: "The body is not declared as JSON.",
     422: "A field is not acceptable; `field` names it.",
-    429: "The queue is full; see `Retry-After`.",
+    408: "The body came too slowly.",
+    429: "The queue is full, or this key has sent what it may for now; see `Retry-After`.",
     503: "Redis or the object store is away; see `Retry-After`.",
 }
 

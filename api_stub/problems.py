@@ -18,6 +18,7 @@ from tasks.errors import (
     IdempotencyConflict,
     InvalidRequest,
     QueueFull,
+    RateLimited,
     SafelightError,
     StoreFull,
     StoreUnavailable,
@@ -27,6 +28,13 @@ from tasks.request import invalid_request
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100
+#: Of every answer that is no file of the page: it is data, for one caller, and no document.
+ANSWER_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 _RETRY_UNAVAILABLE_S = 2
 _TITLES = {
     "malformed_body": "The body cannot be read",
@@ -41,6 +49,8 @@ _TITLES = {
     "unsupported_media_type": "Only JSON is read here",
     "queue_full": "The queue is full",
     "store_full": "The memory of the job store is full",
+    "rate_limited": "More jobs than this key may send",
+    "body_too_slow": "The body comes too slowly",
     "unavailable": "A service behind this one is away",
     "internal": "A fault of ours",
 }
@@ -106,6 +116,9 @@ def as_problem(error: SafelightError) -> ProblemError:
         case StoreFull():
             wait_s = math.ceil(error.retry_after_s)
             return ProblemError(503, "store_full", str(error), headers={"Retry-After": str(wait_s)})
+        case RateLimited():
+            wait_s = max(1, math.ceil(error.retry_after_s))
+            return ProblemError(429, "rate_limited", str(error), headers={"Retry-After": str(wait_s)})
         case StoreUnavailable():
             return ProblemError(503, "unavailable", str(error), headers={"Retry-After": str(_RETRY_UNAVAILABLE_S)})
         case _:
@@ -127,7 +140,7 @@ def _single(title: str, line: Any) -> ValidationError:
 def respond(error: ProblemError) -> Response:
     # ASCII on purpose: a detail may quote a lone surrogate, which UTF-8 cannot carry but JSON can.
     body = json.dumps(error.problem.model_dump(exclude_none=True))
-    return Response(body, error.problem.status, error.headers, media_type=MEDIA_TYPE)
+    return Response(body, error.problem.status, {**ANSWER_HEADERS, **error.headers}, media_type=MEDIA_TYPE)
 
 
 async def _on_problem(_request: Request, error: ProblemError) -> Response:

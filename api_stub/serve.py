@@ -13,6 +13,7 @@ from types import FrameType
 import uvicorn
 
 from api_stub.app import create_app
+from api_stub.patience import PatientProtocol
 from tasks.connection import connect
 from tasks.errors import ConfigError, StoreUnavailable
 from tasks.models import load_models
@@ -31,6 +32,7 @@ GRACE_S = 5
 def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit code. Port 0 takes a free one; the URL is printed once it listens."""
     try:
+        app = create_app(settings)
         _probe(settings)
         listener = _listen(host, port)
     except ConfigError as error:
@@ -41,9 +43,9 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
         reason = error.strerror or str(error)
         return _give_up(f"cannot listen on {host}:{port}: {reason}; try another port, or 0 for a free one", EXIT_USAGE)
     print(f"Safelight API and page: {_url(listener)}", flush=True)
-    app = create_app(settings)
     config = uvicorn.Config(
         app,
+        http=PatientProtocol,
         log_level=settings.log_level,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=GRACE_S,
@@ -83,7 +85,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104 # it is shown, not bound
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 

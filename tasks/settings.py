@@ -11,13 +11,18 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tasks.errors import ConfigError
 
+RATE = r"[1-9][0-9]{0,6}/(second|minute|hour|day)"
+_ORIGIN = r"(\*|https?://[A-Za-z0-9.:\[\]-]+)"
+_PLACE = r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[^,\x00-\x1f]*)?"
+
 
 class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         env_prefix="SAFELIGHT_", env_ignore_empty=True, frozen=True, extra="ignore", hide_input_in_errors=True
     )
 
-    redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix|sentinel)://")] = "redis://127.0.0.1:6379/0"
+    #: Holds a password, so it is not shown.
+    redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix|sentinel)://", repr=False)] = "redis://127.0.0.1:6379/0"
     #: Before every key of ours. Use a hash tag such as `{safelight}:` on a Redis Cluster.
     key_prefix: str = "safelight:"
     s3_endpoint_url: str | None = None
@@ -47,8 +52,14 @@ class Settings(BaseSettings):
     webhook_secret: SecretStr | None = None
     #: Lets input URLs and webhooks reach private addresses. For development.
     allow_private_urls: bool = False
-    #: Comma-separated bearer tokens; unset: no authentication.
+    #: Comma-separated bearer tokens, `KEY` or `NAME:KEY`; unset: no authentication.
     api_keys: SecretStr | None = None
+    #: Jobs that one key may send, as `60/minute`; over all API processes.
+    rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
+    #: Web origins, comma-separated, whose pages may call the API; `*`: all.
+    cors_origins: Annotated[str, Field(pattern=rf"^({_ORIGIN}( *, *{_ORIGIN})*)?$")] = ""
+    #: From where `s3://` inputs are read: `bucket` or `bucket/folder`, comma-separated; empty: the own bucket.
+    input_buckets: Annotated[str, Field(pattern=rf"^({_PLACE}( *, *{_PLACE})*)?$")] = ""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 20 * 1024 * 1024
     worker_name: str = Field(default_factory=socket.gethostname)
     log_level: Annotated[str, Field(pattern=r"^(debug|info|warning|error)$")] = "info"

@@ -19,6 +19,7 @@ from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
 from tasks.errors import ConfigError
 from tasks.hints import Hinter
+from tasks.ids import is_job_id
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
 from tasks.redis_address import parse_address
@@ -33,6 +34,7 @@ from worker.aborts import AbortWatcher
 from worker.attempt import Attempts
 from worker.capacity import engine_config, num_slots, served
 from worker.checkpoints import Checkpoints
+from worker.consumer import CarefulConsumer
 from worker.drain import Drain
 from worker.gate import Gate
 from worker.generate import Generate
@@ -130,8 +132,8 @@ class Node:
 
         def abort_revoked(request: Any = None, **_: Any) -> None:
             """`celery control revoke` acks the message; the record must not wait for it for ever."""
-            if request is not None and request.task == GENERATE and request.args:
-                store.abort(request.args[0])
+            if request is not None and request.task == GENERATE and request.args and is_job_id(str(request.args[0])):
+                store.abort(str(request.args[0]))
 
         celery_signals.task_revoked.connect(abort_revoked, weak=False)
         self._take_signals()
@@ -147,6 +149,9 @@ class Node:
 
         @app.task(name=GENERATE, ignore_result=True)  # type: ignore[untyped-decorator]
         def run_job(job_id: str) -> str:
+            if not (isinstance(job_id, str) and is_job_id(job_id)):
+                log.error("a message was dropped: it names no job")
+                return "no job"
             delivery = current_delivery()
             if delivery is not None:
                 delivery.on_terminate(lambda: store.abort(job_id))
@@ -159,6 +164,7 @@ class Node:
         return app.WorkController(
             hostname=f"safelight@{self.name.replace(':', '-')}",
             pool_cls=delivery_pool(self._patience_s),
+            consumer_cls=CarefulConsumer,
             concurrency=num_slots(self._specs, self._settings.look_ahead_rows),
             queues=queues,
             loglevel=self._settings.log_level.upper(),
