@@ -12,6 +12,7 @@ from tasks.artifacts import ArtifactStore
 from tasks.async_client import AsyncClient
 from tasks.models import Models, load_models
 from tasks.settings import Settings
+from tasks.tracing import NO_TRACING, Tracing
 
 
 @dataclass(frozen=True)
@@ -23,10 +24,10 @@ class Backend:
 
 
 @asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Backend]:
+async def connect(settings: Settings, tracing: Tracing = NO_TRACING) -> AsyncIterator[Backend]:
     """Connections are opened at first use, so that an API may start before its Redis."""
     models = load_models(settings.models)
-    async with AsyncClient(settings, models=models) as client:
+    async with AsyncClient(settings, models=models, tracing=tracing) as client:
         yield Backend(settings, models, client, ArtifactStore(settings))
 
 

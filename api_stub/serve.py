@@ -15,7 +15,9 @@ import uvicorn
 from api_stub.app import create_app
 from api_stub.backend import connect
 from tasks.errors import ConfigError, StoreUnavailable
+from tasks.logs import configure_logs
 from tasks.settings import Settings
+from tasks.tracing import tracing_from_environment
 
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 4
@@ -36,9 +38,12 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
         reason = error.strerror or str(error)
         return _give_up(f"cannot listen on {host}:{port}: {reason}; try another port, or 0 for a free one", EXIT_USAGE)
     print(f"Safelight API and page: {_url(listener)}", flush=True)
-    app = create_app(settings)
+    configure_logs(settings)
+    tracing = tracing_from_environment("safelight-api")
+    app = create_app(settings, tracing)
     config = uvicorn.Config(
         app,
+        log_config=None,
         log_level=settings.log_level,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=GRACE_S,
@@ -48,6 +53,7 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listener, contextlib.suppress(KeyboardInterrupt):
         Server(config, app.state.closing).run(sockets=[listener])
+    tracing.close()
     return 0
 
 

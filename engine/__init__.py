@@ -28,7 +28,7 @@ from .result import (
     Stage,
     Started,
 )
-from .stats import ROWS_BOUNDS, STEP_BOUNDS_S, EngineStats, RunningGroup
+from .stats import EngineStats, RunningGroup
 from .stream import OutputStream
 
 __all__ = [
@@ -58,9 +58,7 @@ __all__ = [
     "Preview",
     "Progress",
     "QueueFull",
-    "ROWS_BOUNDS",
     "RunningGroup",
-    "STEP_BOUNDS_S",
     "SamplingParams",
     "Stage",
     "Started",

@@ -98,8 +98,8 @@ class Scheduler:
 
     def differences(self, key: BatchKey) -> dict[str, None]:
         """In what the first of those that still wait differ from a batch of this key."""
-        waiting = islice(self._waiting, EXPLAINED)
-        return dict.fromkeys(name for entry in waiting if not entry.request.alone for name in key.differences(entry.key))
+        waiting = [entry for entry in islice(self._waiting, EXPLAINED) if not entry.request.alone]
+        return dict.fromkeys(name for entry in waiting for name in key.differences(entry.key))
 
     def limit(self, max_rows: int) -> None:
         """Lower the bound of every batch."""

@@ -24,8 +24,8 @@ class EngineStats:
     """A snapshot. `step_ms` is a moving average over denoise steps of a whole batch, None before the first.
 
     In step mode every denoise forward counts as a batch. `step_rows` is the same average of its rows. `step_counts` and
-    `rows_counts` are how many fell into each bucket of `STEP_BOUNDS_S` and `ROWS_BOUNDS` since the start; `step_seconds`
-    and `batch_rows` are the sums. At most `max_rows` rows share a batch.
+    `rows_counts` are how many fell into each bucket of `STEP_BOUNDS_S` and `ROWS_BOUNDS` since the start,
+    `step_seconds` and `batch_rows` the sums. At most `max_rows` rows share a batch.
     """
 
     waiting_rows: int

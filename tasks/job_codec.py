@@ -117,7 +117,7 @@ def _progress(snapshot: Snapshot, status: JobStatus, request: GenerationRequest)
 
 
 def _eta_s(snapshot: Snapshot, status: JobStatus, request: GenerationRequest, progress: Progress) -> float | None:
-    """None where nobody can know: no live worker serves the model, nothing was measured, or the estimate has run out."""
+    """None where nobody can know: no live worker serves the model, nothing is measured, the estimate has run out."""
     if not snapshot.speeds:
         return None
     if status is JobStatus.QUEUED and snapshot.load is not None:

@@ -96,6 +96,10 @@ class MemoryJobStore:
         told = (speeds_of(info).get(model) for info in self._alive())
         return tuple(speed for speed in told if speed is not None)
 
+    def _alive(self) -> list[Mapping[str, Any]]:
+        alive = sorted((until, name, info) for name, (info, until) in self._beats.items() if until > self._now())
+        return [json.loads(info) for _, _, info in alive]
+
     def get(self, job_id: str) -> Job:
         with self._changed:
             return self._read(self._records.known(job_id))
@@ -351,10 +355,6 @@ class MemoryJobStore:
     def workers(self) -> Sequence[Mapping[str, Any]]:
         with self._changed:
             return [info for info in self._alive() if serves(info)]
-
-    def _alive(self) -> list[Mapping[str, Any]]:
-        alive = sorted((until, name, info) for name, (info, until) in self._beats.items() if until > self._now())
-        return [json.loads(info) for _, _, info in alive]
 
     def explain(self, job_id: str) -> JobFacts:
         with self._changed:
