@@ -14,19 +14,21 @@ from api_stub import answers, jobs, openapi, problems, system, web
 from api_stub.auth import Keys, require_token
 from api_stub.backend import connect
 from api_stub.metrics import CountRequests, Metrics
+from api_stub.trace_requests import TraceRequests
 from tasks.settings import Settings
+from tasks.tracing import NO_TRACING, Tracing
 
 TITLE = "Safelight"
 VERSION = "1"
 DESCRIPTION = "Generation jobs: submit, watch, abort, fetch. Errors are RFC 9457 problems that name the wrong field."
 
 
-def create_app(settings: Settings) -> FastAPI:
+def create_app(settings: Settings, tracing: Tracing = NO_TRACING) -> FastAPI:
     """The whole API over these settings. It starts without Redis too: `/readyz` and 503 say so then."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        async with connect(settings) as backend:
+        async with connect(settings, tracing) as backend:
             app.state.backend = backend
             yield
 
@@ -52,6 +54,7 @@ def create_app(settings: Settings) -> FastAPI:
     app.add_route("/docs", answers.docs, methods=["GET"], include_in_schema=False)
     app.mount("/page", web.PageFiles(app.state.page_headers), name="page")
     app.add_middleware(CountRequests, metrics=app.state.metrics)
+    app.add_middleware(TraceRequests, tracing=tracing)
     app.add_middleware(answers.AnswerHeaders)
     answers.allow_origins(app, settings)
     _describe(app)

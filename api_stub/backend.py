@@ -14,6 +14,7 @@ from tasks.connection import async_connect
 from tasks.models import Models, load_models
 from tasks.rate_limit import Rate, RateLimiter
 from tasks.settings import Settings
+from tasks.tracing import NO_TRACING, Tracing
 
 
 @dataclass(frozen=True)
@@ -27,10 +28,10 @@ class Backend:
 
 
 @asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Backend]:
+async def connect(settings: Settings, tracing: Tracing = NO_TRACING) -> AsyncIterator[Backend]:
     """Connections are opened at first use, so that an API may start before its Redis."""
     models = load_models(settings.models)
-    async with AsyncClient(settings, models=models) as client:
+    async with AsyncClient(settings, models=models, tracing=tracing) as client:
         limiter = _limiter(settings)
         try:
             yield Backend(settings, models, client, ArtifactStore(settings), limiter)

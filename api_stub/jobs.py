@@ -16,6 +16,7 @@ from api_stub.body import MAX_BATCH, many_requests, one_request, read_json
 from api_stub.openapi import BATCH_BODY, EVENT_STREAM, ONE_BODY, JobBatch, JobPage, OutputLinks, answer, problems
 from api_stub.problems import ProblemError
 from tasks.errors import InvalidRequest, UnknownJob, WaitTimeout
+from tasks.explain import Explanation
 from tasks.ids import is_job_id
 from tasks.job import Job, JobStatus, Output
 
@@ -140,6 +141,13 @@ async def replay(request: Request, job_id: JobId, backend: Uses) -> Response:
     """A new job of the same resolved request: same seed, same picture."""
     await spend(request)
     return _accepted(request, await backend.client.replay(job_id))
+
+
+@router.get("/{job_id}/explain", response_model=Explanation, responses=problems(404, 503))
+async def explain(job_id: JobId, backend: Uses) -> Response:
+    """Why it waits, what runs meanwhile, with whom it shared the device, what it cost and what was changed in it."""
+    explanation = await backend.client.explain(job_id)
+    return JSONResponse(explanation.to_json(), headers={"Cache-Control": "no-store"})
 
 
 @router.get("/{job_id}/events", responses=EVENT_STREAM | problems(404, 422, 503))

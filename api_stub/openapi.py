@@ -68,11 +68,18 @@ class WorkerList(BaseModel):
     workers: list[dict[str, Any]]
 
 
+class QueuePriority(BaseModel):
+    priority: int
+    queued: int
+    oldest_s: float
+
+
 class Queue(BaseModel):
     model: str
     queued: int
     running: int
     oldest_s: float | None = Field(description="Age of the oldest queued job, seconds.")
+    priorities: list[QueuePriority] = Field(description="Those that wait, 9 first.")
 
 
 class QueueList(BaseModel):

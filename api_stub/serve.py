@@ -16,10 +16,12 @@ from api_stub.app import create_app
 from api_stub.patience import PatientProtocol
 from tasks.connection import connect
 from tasks.errors import ConfigError, StoreUnavailable
+from tasks.logs import configure_logs
 from tasks.models import load_models
 from tasks.redis_rights import producer_samples
 from tasks.redis_start import check_start
 from tasks.settings import Settings
+from tasks.tracing import tracing_from_environment
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +34,9 @@ GRACE_S = 5
 def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit code. Port 0 takes a free one; the URL is printed once it listens."""
     try:
-        app = create_app(settings)
+        configure_logs(settings)
+        tracing = tracing_from_environment("safelight-api")
+        app = create_app(settings, tracing)
         _probe(settings)
         listener = _listen(host, port)
     except ConfigError as error:
@@ -46,6 +50,7 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     config = uvicorn.Config(
         app,
         http=PatientProtocol,
+        log_config=None,
         log_level=settings.log_level,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=GRACE_S,
@@ -55,6 +60,7 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listener, contextlib.suppress(KeyboardInterrupt):
         Server(config, app.state.closing).run(sockets=[listener])
+    tracing.close()
     return 0
 
 

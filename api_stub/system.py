@@ -94,12 +94,12 @@ def _check_s3(backend: Backend) -> str:
 
 @probes.get("/metrics", dependencies=[Depends(require_token)], responses=problems(401))
 async def metrics(request: Request, backend: Uses) -> Response:
-    """Prometheus text. Without Redis, `safelight_store_up` is 0 and the figures of the queues are left out."""
+    """Prometheus text. Without Redis, `safelight_store_up` is 0 and what it knows is left out."""
     figures: Metrics = request.app.state.metrics
     store = backend.client.store
     try:
         async with asyncio.timeout(CHECK_S):
-            figures.set_queues(await store.queues(backend.models.names), len(await store.workers()))
+            figures.set_store(await store.queues(backend.models.names), await store.totals(), await store.workers())
     except (SafelightError, TimeoutError):
         figures.set_store_down()
     return Response(figures.text(), headers={"Content-Type": CONTENT_TYPE})

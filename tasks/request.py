@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -20,6 +20,7 @@ from pydantic import (
 
 from tasks.errors import InvalidRequest
 from tasks.output_prefix import clean_prefix
+from tasks.redaction import shown_uri
 
 MAX_SEED = 2**63 - 1
 MAX_METADATA_BYTES = 16 * 1024
@@ -161,6 +162,12 @@ class GenerationRequest(BaseModel):
 
     _numbers_are_numbers = field_validator(*_NUMBERS, mode="before")(_no_boolean)
     _prefix_is_a_folder = field_validator("output_prefix")(clean_prefix)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """For logs and tracebacks: URIs without what signs them or logs in."""
+        for name, value in super().__repr_args__():
+            is_uri = name in ("image", "mask_image", "webhook_url") and value is not None
+            yield name, shown_uri(value) if is_uri else value
 
     @field_validator("metadata")
     @classmethod

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from tasks.errors import ConfigError
+from tasks.redaction import HIDDEN
 
 RATE = r"[1-9][0-9]{0,6}/(second|minute|hour|day)"
 _ORIGIN = r"(\*|https?://[A-Za-z0-9.:\[\]-]+)"
@@ -63,6 +65,20 @@ class Settings(BaseSettings):
     max_body_bytes: Annotated[int, Field(ge=1024)] = 20 * 1024 * 1024
     worker_name: str = Field(default_factory=socket.gethostname)
     log_level: Annotated[str, Field(pattern=r"^(debug|info|warning|error)$")] = "info"
+    log_format: Annotated[str, Field(pattern=r"^(text|json)$")] = "text"
+    #: A worker serves its own metrics there; unset: nowhere. The API has them all either way.
+    metrics_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """What a log or a traceback may show: the login of Redis is no part of it."""
+        for name, value in super().__repr_args__():
+            yield name, _without_login(value) if name == "redis_url" else value
+
+
+def _without_login(url: str) -> str:
+    scheme, separator, rest = url.partition("://")
+    login, at, place = rest.rpartition("@")
+    return f"{scheme}{separator}{HIDDEN}{at}{place}" if login else url
 
 
 def read_settings() -> Settings:

@@ -14,6 +14,7 @@ from tasks.models import Models
 from tasks.request import GenerationRequest, parse_request
 from tasks.resolve import resolve
 from tasks.store import Created, Hint, NewJob
+from tasks.trace_context import traceparent_here
 
 RequestLike = GenerationRequest | Mapping[str, Any]
 _MAX_KEY = 255
@@ -35,7 +36,8 @@ def new_job(
     if idempotency_key is not None and not (0 < len(idempotency_key) <= _MAX_KEY and idempotency_key.isprintable()):
         raise InvalidRequest("idempotency_key", f"must be 1 to {_MAX_KEY} printable characters")
     parsed = parse_request(request if isinstance(request, GenerationRequest) else dict(request))
-    return NewJob(job_id or new_job_id(), resolve(parsed, models), digest(parsed), idempotency_key)
+    trace = traceparent_here()
+    return NewJob(job_id or new_job_id(), resolve(parsed, models), digest(parsed), idempotency_key, trace=trace)
 
 
 def digest(request: GenerationRequest) -> str:

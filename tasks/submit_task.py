@@ -20,6 +20,7 @@ from tasks.request import parse_request
 from tasks.resolve import resolve
 from tasks.store import JobStore, NewJob
 from tasks.submission import accepted, hints_for, new_job
+from tasks.trace_context import joining
 
 log = logging.getLogger(__name__)
 _PAUSE_S = 1.0
@@ -31,7 +32,9 @@ def register_submit(app: Celery, store: JobStore, models: Models, hinter: Hinter
     @app.task(name=SUBMIT, bind=True, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
     def submit(self: Any, request: Any = None, **fields: Any) -> str | None:
         try:
-            job = submit_message(self.request.id, one_message(request, fields), store, models, hinter)
+            # A header of the message, as OpenTelemetry's instrumentation of Celery writes it.
+            with joining(self.request.get("traceparent")):
+                job = submit_message(self.request.id, one_message(request, fields), store, models, hinter)
         except (QueueFull, StoreUnavailable) as error:
             log.warning("task %s: %s", self.request.id, error)
             time.sleep(_PAUSE_S)  # a message that cannot be served now must not spin through the queue

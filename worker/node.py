@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from celery import signals as celery_signals
@@ -28,14 +28,17 @@ from tasks.redis_start import check_start
 from tasks.redis_store import RedisJobStore, connect
 from tasks.settings import Settings
 from tasks.submit_task import register_submit
+from tasks.tracing import NO_TRACING, Tracing
 from tasks.webhook_queue import WebhookQueue
 from tasks.webhooks import WebhookSender
 from worker.aborts import AbortWatcher
+from worker.announce import BEAT_INTERVAL_S, Announcer, serve_metrics
 from worker.attempt import Attempts
 from worker.capacity import engine_config, num_slots, served
 from worker.checkpoints import Checkpoints
 from worker.consumer import CarefulConsumer
 from worker.drain import Drain
+from worker.figures import NodeFigures
 from worker.gate import Gate
 from worker.generate import Generate
 from worker.lease import LeaseKeeper
@@ -48,7 +51,6 @@ from worker.uploads import Uploader
 log = logging.getLogger(__name__)
 
 _RESCUE_INTERVAL_S = 1.0
-_BEAT_INTERVAL_S = 2.0
 _RESTART_PAUSE_S = 1.0
 #: After the grace period: time to write down that the rest is given back.
 _SETTLE_S = 5.0
@@ -57,8 +59,9 @@ _SETTLE_S = 5.0
 class Node:
     """Raises `StoreUnavailable`, `ConfigError` or the engine's load error from `run`, before any job is taken."""
 
-    def __init__(self, settings: Settings, model_names: Sequence[str] = ()) -> None:
+    def __init__(self, settings: Settings, model_names: Sequence[str] = (), tracing: Tracing = NO_TRACING) -> None:
         self._settings = settings
+        self._tracing = tracing
         self._models = load_models(settings.models)
         self._specs = served(self._models, model_names)
         #: One incarnation: a restarted process is another owner.
@@ -66,6 +69,17 @@ class Node:
         self._submit_queues = [name.strip() for name in settings.submit_queues.split(",") if name.strip()]
         self._attempts = Attempts()
         self._drain = Drain(self._attempts, settings.drain_grace_s)
+        self._figures = NodeFigures()
+        self._engines: dict[str, DiffusionEngine] = {}
+        self._announcer = Announcer(
+            self.name,
+            settings.worker_name,
+            [spec.name for spec in self._specs],
+            self._engines,
+            self._attempts,
+            self._figures,
+            lambda: self._drain.draining,
+        )
 
     def run(self) -> int:
         """Serve until a signal; the exit code."""
@@ -81,7 +95,15 @@ class Node:
             log.warning("%s", warning)
         artifacts.ensure_bucket()
         with contextlib.ExitStack() as stack:
-            engines = {spec.name: stack.enter_context(_load(spec)) for spec in self._specs}
+            if settings.metrics_port is not None:
+                stack.callback(serve_metrics(settings.metrics_port, self._announcer))
+            beats = Periodic("beat", lambda: self._announcer.beat(store), BEAT_INTERVAL_S)
+            stack.callback(beats.stop)
+            self._announcer.beat(store)
+            beats.start()
+            engines = self._engines
+            for spec in self._specs:
+                engines[spec.name] = stack.enter_context(_load(spec))
             hinter = Hinter(settings)
             progress = ProgressWriter(store)
             generate = Generate(
@@ -89,7 +111,7 @@ class Node:
                 engines=engines,
                 hinter=hinter,
                 inputs=InputLoader(settings, artifacts),
-                uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s),
+                uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s, figures=self._figures),
                 checkpoints=Checkpoints(artifacts, settings.s3_prefix),
                 attempts=self._attempts,
                 progress=progress,
@@ -100,21 +122,21 @@ class Node:
                 stall_s=settings.stall_s,
                 draining=lambda: self._drain.draining,
                 on_broken=self._on_broken,
+                tracing=self._tracing,
+                figures=self._figures,
             )
-            for actor in self._actors(store, hinter, progress, engines):
+            for actor in self._actors(store, hinter, progress):
                 actor.start()
                 stack.callback(actor.stop)
             webhooks = WebhookSender(WebhookQueue(client, settings.key_prefix), store.get, settings)
             webhooks.start()
             stack.callback(webhooks.stop)
-            self._beat(store, engines)
+            self._announcer.beat(store)
             self._consume(store, hinter, generate)
-            self._beat(store, engines)
+            self._announcer.beat(store)
         return 1 if self._drain.broken else 0
 
-    def _actors(
-        self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter, engines: Mapping[str, DiffusionEngine]
-    ) -> tuple[Periodic, ...]:
+    def _actors(self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter) -> tuple[Periodic, ...]:
         settings = self._settings
         keeper = LeaseKeeper(store, self._attempts, settings.lease_s)
         rescuer = Rescuer(store, hinter, settings.max_attempts, keeper.has_kept_for_a_lease)
@@ -124,7 +146,6 @@ class Node:
             Periodic("abort-watcher", watcher.tick, settings.abort_poll_s),
             Periodic("progress", progress.tick, settings.progress_interval_s),
             Periodic("rescuer", rescuer.tick, _RESCUE_INTERVAL_S, jitter=0.5),
-            Periodic("beat", lambda: self._beat(store, engines), _BEAT_INTERVAL_S),
         )
 
     def _consume(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> None:
@@ -170,7 +191,7 @@ class Node:
             loglevel=self._settings.log_level.upper(),
             without_gossip=True,
             without_mingle=True,
-            without_heartbeat=True,
+            task_events=True,
         )
 
     def _patience_s(self) -> float:
@@ -189,17 +210,6 @@ class Node:
         self._drain.begin_broken(reason)
         celery_state.should_stop = 1
 
-    def _beat(self, store: RedisJobStore, engines: Mapping[str, DiffusionEngine]) -> None:
-        info: dict[str, Any] = {
-            "name": self.name,
-            "host": self._settings.worker_name,
-            "pid": os.getpid(),
-            "state": "draining" if self._drain.draining else "ready",
-            "jobs": len(self._attempts),
-            "models": {name: _described(engine) for name, engine in engines.items()},
-        }
-        store.beat(self.name, info, ttl_s=4 * _BEAT_INTERVAL_S)
-
 
 def _load(spec: ModelSpec) -> DiffusionEngine:
     """Raises `ConfigError` for a model that makes something else than its entry says."""
@@ -210,18 +220,3 @@ def _load(spec: ModelSpec) -> DiffusionEngine:
         engine.close()
         raise ConfigError(f"model {spec.name}: modality = {spec.modality!r}, but {spec.source} makes {makes}")
     return engine
-
-
-def _described(engine: DiffusionEngine) -> dict[str, Any]:
-    stats = engine.stats()
-    return {
-        "mode": stats.mode,
-        "device": stats.device,
-        "dtype": stats.dtype,
-        "waiting_rows": stats.waiting_rows,
-        "running_rows": stats.running_rows,
-        "batches": stats.batches,
-        "rows_done": stats.rows_done,
-        "mean_batch_rows": stats.mean_batch_rows,
-        "step_ms": stats.step_ms,
-    }

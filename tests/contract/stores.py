@@ -109,3 +109,8 @@ def model_error(message: str = "it broke") -> JobError:
 
 def failed(error: JobError | None = None) -> Outcome:
     return Outcome(JobStatus.FAILED, error=error or model_error())
+
+
+def beat_of(model: str = "tiny", **speed: Any) -> dict[str, Any]:
+    """What a worker says of itself that serves one model."""
+    return {"state": "ready", "models": {model: {"speed": {"max_rows": 2, **speed}}}}

@@ -27,7 +27,8 @@ from tasks.errors import (
 )
 from tasks.models import BUNDLED
 from tasks.settings import Settings
-from tasks.store import QueueStats
+from tasks.store import QueueStats, Totals
+from tasks.tally import Tally
 
 
 def test_keys() -> None:
@@ -146,7 +147,9 @@ def test_our_errors_as_problems(error: SafelightError, status: int, retry_after:
 
 def test_figures_of_a_lost_store_vanish() -> None:
     metrics = Metrics()
-    metrics.set_queues([QueueStats("tiny", 3, 1, 2.5)], num_workers=2)
+    totals = Totals(Tally({"tiny created": 4}), webhooks_waiting=0, webhooks_dead=0, dead_letters=0)
+    metrics.set_store([QueueStats("tiny", 3, 1, 2.5)], totals, [])
+    assert 'safelight_jobs_created_total{model="tiny"} 4.0' in metrics.text().decode()
     assert 'safelight_jobs{model="tiny",status="queued"} 3.0' in metrics.text().decode()
     metrics.set_store_down()
     text = metrics.text().decode()
