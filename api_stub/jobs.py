@@ -59,7 +59,7 @@ def _accepted(request: Request, job: Job, status: int = 202) -> Response:
 async def submit(request: Request, backend: Uses, key: Key) -> Response:
     """Accept a job. With `Idempotency-Key`, sending it again is safe."""
     data = await read_json(request, backend.settings.max_body_bytes)
-    created = await backend.client.create(one_request(data, backend.models), idempotency_key=key)
+    created = await backend.client.create(one_request(data, backend.models, backend.settings), idempotency_key=key)
     return _accepted(request, created.job, 202 if created.is_new else 200)
 
 
@@ -73,7 +73,7 @@ async def submit(request: Request, backend: Uses, key: Key) -> Response:
 )
 async def submit_batch(request: Request, backend: Uses) -> Response:
     data = await read_json(request, backend.settings.max_body_bytes)
-    jobs = await backend.client.submit_many(many_requests(data, backend.models))
+    jobs = await backend.client.submit_many(many_requests(data, backend.models, backend.settings))
     return JSONResponse({"jobs": [job.to_json() for job in jobs]}, 202)
 
 
