@@ -11,7 +11,6 @@ from tasks.errors import InvalidRequest, SafelightError
 from tasks.ids import is_job_id, new_job_id
 from tasks.job import JobStatus
 from tasks.models import Models
-from tasks.reach import check_reach
 from tasks.request import GenerationRequest, parse_request
 from tasks.resolve import resolve
 from tasks.settings import Settings
@@ -46,6 +45,8 @@ def new_job(
         raise InvalidRequest("idempotency_key", f"must be 1 to {_MAX_KEY} printable characters")
     parsed = parse_request(request if isinstance(request, GenerationRequest) else dict(request))
     if settings is not None:
+        from tasks.reach import check_reach  # brings an HTTP client, which most producers never need
+
         check_reach(parsed, settings)
     return NewJob(job_id or new_job_id(), resolve(parsed, models), digest(parsed), idempotency_key)
 
