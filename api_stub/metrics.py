@@ -86,7 +86,7 @@ def _label(scope: Scope) -> str:
     if isinstance(route, APIRoute):
         return route.path
     path: str = scope["path"]
-    return path if path in _PLAIN else "/page" if path.startswith("/page/") else "unmatched"
+    return path if path in _PLAIN else "/page" if path.startswith(("/page/", "/docs/")) else "unmatched"
 
 
 _PLAIN = frozenset({"/", "/docs", "/openapi.json"})

@@ -50,6 +50,8 @@ class Settings(BaseSettings):
     #: Comma-separated bearer tokens; unset: no authentication.
     api_keys: SecretStr | None = None
     max_body_bytes: Annotated[int, Field(ge=1024)] = 20 * 1024 * 1024
+    #: How long a call of the OpenAI-compatible images routes waits for its job.
+    sync_wait_s: Annotated[float, Field(gt=0, le=3_600)] = 300.0
     worker_name: str = Field(default_factory=socket.gethostname)
     log_level: Annotated[str, Field(pattern=r"^(debug|info|warning|error)$")] = "info"
 
