@@ -39,16 +39,19 @@ class VideoIndex:
 
     async def page(self, after: str | None, limit: int, order: Literal["asc", "desc"]) -> Sequence[str] | None:
         """At most `limit` ids that follow `after`; None: that one is not in the index."""
-        start = 0
-        if after is not None:
-            rank = self._client.zrevrank if order == "desc" else self._client.zrank
-            place = await self._run(rank(self._key, after))
-            if place is None:
-                return None
-            start = int(place) + 1
-        found: list[str] = await self._run(
-            self._client.zrange(self._key, start, start + limit - 1, desc=order == "desc")
-        )
+        rank = None if after is None else await self._run(self._client.zrank(self._key, after))
+        if rank is None and after is not None:
+            return None
+        if order == "asc":
+            start = 0 if rank is None else rank + 1
+            return await self._ids(start, start + limit - 1)
+        if rank is None:
+            newest: list[str] = await self._run(self._client.zrevrange(self._key, 0, limit - 1))
+            return newest
+        return (await self._ids(max(0, rank - limit), rank - 1))[::-1] if rank else []
+
+    async def _ids(self, first: int, last: int) -> list[str]:
+        found: list[str] = await self._run(self._client.zrange(self._key, first, last))
         return found
 
     async def _run(self, command: Awaitable[Any] | Any) -> Any:
