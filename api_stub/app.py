@@ -10,10 +10,11 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api_stub import answers, jobs, openapi, problems, system, web
+from api_stub import answers, docs, jobs, openapi, problems, system, web
 from api_stub.auth import Keys, require_token
 from api_stub.backend import connect
 from api_stub.metrics import CountRequests, Metrics
+from api_stub.openai import routes as openai
 from api_stub.trace_requests import TraceRequests
 from tasks.settings import Settings
 from tasks.tracing import NO_TRACING, Tracing
@@ -39,19 +40,23 @@ def create_app(settings: Settings, tracing: Tracing = NO_TRACING) -> FastAPI:
         lifespan=lifespan,
         docs_url=None,
         redoc_url=None,
+        swagger_ui_oauth2_redirect_url=None,
         separate_input_output_schemas=False,
     )
     app.state.closing = threading.Event()
     app.state.keys = Keys(settings.api_keys)
     app.state.metrics = Metrics()
     app.state.page_headers = web.page_headers(settings)
-    problems.install(app)
+    problems.install(app, openai.render)
+    openai.install(app)
     guarded = [Depends(require_token)]
     app.include_router(jobs.router, dependencies=guarded, responses=openapi.problems(401))
     app.include_router(system.router, dependencies=guarded, responses=openapi.problems(401))
+    for router in openai.routers:
+        app.include_router(router, dependencies=guarded)
     app.include_router(system.probes)
+    docs.install(app)
     app.add_route("/", web.index, methods=["GET"], include_in_schema=False)
-    app.add_route("/docs", answers.docs, methods=["GET"], include_in_schema=False)
     app.mount("/page", web.PageFiles(app.state.page_headers), name="page")
     app.add_middleware(CountRequests, metrics=app.state.metrics)
     app.add_middleware(TraceRequests, tracing=tracing)

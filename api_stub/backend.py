@@ -15,6 +15,7 @@ from tasks.models import Models, load_models
 from tasks.rate_limit import Rate, RateLimiter
 from tasks.settings import Settings
 from tasks.tracing import NO_TRACING, Tracing
+from tasks.video_index import VideoIndex
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,7 @@ class Backend:
     models: Models
     client: AsyncClient
     artifacts: ArtifactStore
+    videos: VideoIndex
     #: None: no limit is set.
     limiter: RateLimiter | None = None
 
@@ -31,10 +33,10 @@ class Backend:
 async def connect(settings: Settings, tracing: Tracing = NO_TRACING) -> AsyncIterator[Backend]:
     """Connections are opened at first use, so that an API may start before its Redis."""
     models = load_models(settings.models)
-    async with AsyncClient(settings, models=models, tracing=tracing) as client:
-        limiter = _limiter(settings)
+    async with AsyncClient(settings, models=models, tracing=tracing) as client, async_connect(settings) as redis:
+        videos, limiter = VideoIndex(redis, settings.key_prefix), _limiter(settings)
         try:
-            yield Backend(settings, models, client, ArtifactStore(settings), limiter)
+            yield Backend(settings, models, client, ArtifactStore(settings), videos, limiter)
         finally:
             if limiter is not None:
                 await limiter.close()

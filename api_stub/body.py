@@ -13,8 +13,10 @@ from pydantic import ValidationError
 from api_stub.problems import MAX_ERRORS, ProblemError, wrong, wrong_fields
 from tasks.errors import InvalidRequest
 from tasks.models import Models
+from tasks.reach import unreachable
 from tasks.request import GenerationRequest
-from tasks.resolve import resolve
+from tasks.resolve import faults_of
+from tasks.settings import Settings
 
 MAX_BATCH = 1_000
 #: From the first byte of a body to its last.
@@ -32,12 +34,7 @@ async def read_json(request: Request, max_bytes: int) -> Any:
     if essence != "application/json" and not (essence.startswith("application/") and essence.endswith("+json")):
         given = f"got {content_type!r}" if content_type else "none was given"
         raise ProblemError(415, "unsupported_media_type", f"Content-Type must be application/json; {given}")
-    coding = request.headers.get("content-encoding", "identity").strip().lower()
-    if coding not in ("", "identity"):  # a few KB of gzip may be gigabytes
-        raise ProblemError(
-            415, "unsupported_media_type", f"Content-Encoding {coding!r} is not read here; send plain JSON"
-        )
-    text = await _read(request, max_bytes)
+    text = await read_bounded(request, max_bytes)
     try:
         return json.loads(text.decode("utf-8"), parse_constant=_refuse_constant, object_pairs_hook=_unambiguous)
     except UnicodeDecodeError as error:
@@ -50,7 +47,11 @@ async def read_json(request: Request, max_bytes: int) -> Any:
         raise ProblemError(400, "malformed_body", "the body holds a number of too many digits") from None
 
 
-async def _read(request: Request, max_bytes: int) -> bytes:
+async def read_bounded(request: Request, max_bytes: int) -> bytes:
+    """The whole body. Raises 415 if it is compressed, 413 once it is past the bound, 408 when it comes too slowly."""
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if coding not in ("", "identity"):  # a few KB of gzip may be gigabytes
+        raise ProblemError(415, "unsupported_media_type", f"Content-Encoding {coding!r} is not read; send it plain")
     # What is left of the body is not read, so the connection cannot be used again.
     last = {"Connection": "close"}
     too_large = ProblemError(413, "body_too_large", f"the body is above {max_bytes} bytes", headers=last)
@@ -88,14 +89,14 @@ def _unambiguous(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-def one_request(data: Any, models: Models) -> GenerationRequest:
+def one_request(data: Any, models: Models, settings: Settings) -> GenerationRequest:
     """The request of a body, checked against its model but not filled in. Raises 422 with every wrong field."""
-    if errors := _faults(data, models):
+    if errors := faults(data, models, settings):
         raise wrong(errors)
     return GenerationRequest.model_validate(data)
 
 
-def many_requests(data: Any, models: Models) -> list[GenerationRequest]:
+def many_requests(data: Any, models: Models, settings: Settings) -> list[GenerationRequest]:
     """The requests of `{"jobs": […]}`; all are checked before any is returned."""
     jobs = data.get("jobs") if isinstance(data, dict) else None
     if not isinstance(jobs, list) or set(data) != {"jobs"}:
@@ -104,7 +105,7 @@ def many_requests(data: Any, models: Models) -> list[GenerationRequest]:
         _refuse("jobs", f"holds {len(jobs)} requests; 1 to {MAX_BATCH} are taken at once")
     errors: list[InvalidRequest] = []
     for index, job in enumerate(jobs):
-        errors += [_within(index, error) for error in _faults(job, models)]
+        errors += [_within(index, error) for error in faults(job, models, settings)]
         if len(errors) >= MAX_ERRORS:
             break
     if errors:
@@ -121,19 +122,28 @@ def _refuse(field: str, message: str) -> NoReturn:
     raise wrong([InvalidRequest(field, message)])
 
 
-def _faults(data: Any, models: Models) -> list[InvalidRequest]:
+def faults(data: Any, models: Models, settings: Settings) -> list[InvalidRequest]:
+    """Every field that is wrong in itself, for its model, or for these settings; none: it is a request."""
     if not isinstance(data, dict):
         return [InvalidRequest("", "a request is a JSON object")]
     if fault := _shape_fault(data):
         return [fault]
     try:
         request = GenerationRequest.model_validate(data)
-        resolve(request, models)
     except ValidationError as error:
-        return wrong_fields(error)
-    except InvalidRequest as error:
-        return [error]
-    return []
+        errors = wrong_fields(error)
+        return errors + _other_wrong_sizes(data, {error.field for error in errors}, models)
+    return [*faults_of(request, models), *unreachable(request, settings)]
+
+
+def _other_wrong_sizes(data: dict[str, Any], known: set[str], models: Models) -> list[InvalidRequest]:
+    """One side of a picture may be no size at all and the other too large for the model: tell both at once."""
+    rest = {name: data[name] for name in ("model", "height", "width") if name in data and name not in known}
+    try:
+        request = GenerationRequest.model_validate({"prompt": "-", **rest})
+    except ValidationError:
+        return []
+    return [error for error in faults_of(request, models) if error.field in rest]
 
 
 def _shape_fault(data: dict[str, Any]) -> InvalidRequest | None:

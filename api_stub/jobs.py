@@ -60,7 +60,7 @@ def _accepted(request: Request, job: Job, status: int = 202) -> Response:
 async def submit(request: Request, backend: Uses, key: Key) -> Response:
     """Accept a job. With `Idempotency-Key`, sending it again is safe."""
     data = await read_json(request, backend.settings.max_body_bytes)
-    wanted = one_request(data, backend.models)
+    wanted = one_request(data, backend.models, backend.settings)
     await spend(request)
     created = await backend.client.create(wanted, idempotency_key=key)
     return _accepted(request, created.job, 202 if created.is_new else 200)
@@ -76,7 +76,7 @@ async def submit(request: Request, backend: Uses, key: Key) -> Response:
 )
 async def submit_batch(request: Request, backend: Uses) -> Response:
     data = await read_json(request, backend.settings.max_body_bytes)
-    wanted = many_requests(data, backend.models)
+    wanted = many_requests(data, backend.models, backend.settings)
     await spend(request, len(wanted))
     jobs = await backend.client.submit_many(wanted)
     return JSONResponse({"jobs": [job.to_json() for job in jobs]}, 202)

@@ -83,7 +83,7 @@ def route_of(scope: Scope) -> str:
     if isinstance(route, APIRoute):
         return route.path
     path: str = scope["path"]
-    return path if path in _PLAIN else "/page" if path.startswith("/page/") else "unmatched"
+    return path if path in _PLAIN else "/page" if path.startswith(("/page/", "/docs/")) else "unmatched"
 
 
 _PLAIN = frozenset({"/", "/docs", "/openapi.json"})

@@ -12,7 +12,8 @@ from fastapi.responses import JSONResponse
 from api_stub.auth import require_token
 from api_stub.backend import Backend, backend_of
 from api_stub.metrics import CONTENT_TYPE, Metrics
-from api_stub.openapi import ModelList, QueueList, WorkerList, problems
+from api_stub.openapi import ModelList, OpenAIModel, QueueList, WorkerList, problems
+from api_stub.problems import ProblemError
 from tasks.errors import SafelightError
 from tasks.models import ModelSpec
 
@@ -41,9 +42,18 @@ def public_model(spec: ModelSpec) -> dict[str, Any]:
 
 @router.get("/models", response_model=ModelList)
 async def models(backend: Uses) -> Response:
-    """The served models with their defaults and limits."""
+    """The served models with their defaults and limits; `data` has their names as OpenAI's clients read them."""
     served = [public_model(spec) for spec in backend.models]
-    return JSONResponse({"models": served, "default": backend.models.default.name})
+    known = [OpenAIModel(id=spec.name).model_dump() for spec in backend.models]
+    return JSONResponse({"models": served, "default": backend.models.default.name, "object": "list", "data": known})
+
+
+@router.get("/models/{name}", response_model=OpenAIModel, responses=problems(404))
+async def model(name: str, backend: Uses) -> Response:
+    """One served model, as OpenAI's clients read it; ours are all in the list."""
+    if backend.models.get(name) is None:
+        raise ProblemError(404, "not_found", f"model {name[:128]!r} is not served here")
+    return JSONResponse(OpenAIModel(id=name).model_dump())
 
 
 @router.get("/workers", response_model=WorkerList, responses=problems(503))

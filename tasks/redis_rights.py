@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from tasks.broker_queues import queue_for, queue_lists
 
-#: What `store.lua` and `tasks/webhook_queue.py` run on keys with our prefix, as samples without effect or meaning.
+#: What `store.lua`, `webhook_queue.py` and `video_index.py` run on keys with our prefix, as samples without meaning.
 _STORE = """
 del {}, evalsha x 1 {}, exists {}, get {}, hdel {} f, hget {} f, hgetall {}, hincrby {} f 1, hkeys {}, hmget {} f,
 hset {} f v, hsetnx {} f v, incr {}, pexpire {} 1, set {} v, xadd {} * f v, xdel {} 1-1, xread streams {} 0,

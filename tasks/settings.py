@@ -63,6 +63,8 @@ class Settings(BaseSettings):
     #: From where `s3://` inputs are read: `bucket` or `bucket/folder`, comma-separated; empty: the own bucket.
     input_buckets: Annotated[str, Field(pattern=rf"^({_PLACE}( *, *{_PLACE})*)?$")] = ""
     max_body_bytes: Annotated[int, Field(ge=1024)] = 20 * 1024 * 1024
+    #: How long a call of the OpenAI-compatible images routes waits for its job.
+    sync_wait_s: Annotated[float, Field(gt=0, le=3_600)] = 300.0
     worker_name: str = Field(default_factory=socket.gethostname)
     log_level: Annotated[str, Field(pattern=r"^(debug|info|warning|error)$")] = "info"
     log_format: Annotated[str, Field(pattern=r"^(text|json)$")] = "text"

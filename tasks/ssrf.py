@@ -65,6 +65,7 @@ _OTHER_PORTS = frozenset(
     }
 )
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_LOCAL_NAME = re.compile(r"(.+\.)?localhost\.?", re.ASCII | re.IGNORECASE)  # loopback by RFC 6761
 _ODD_NUMBER = re.compile(r"(0x[0-9a-f]*|\d+)(\.(0x[0-9a-f]*|\d+))*\.?", re.ASCII | re.IGNORECASE)
 
 
@@ -88,10 +89,33 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast and not any(ip in network for network in _REFUSED_V4)
 
 
+def check_url(url: str, allow_private: bool) -> None:
+    """What the text of a URL tells, before any name is looked up. Raises `ForbiddenAddress`."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ForbiddenAddress(f"is not a URL: {error}") from None
+    host = parsed.raw_host.decode("ascii")
+    if parsed.scheme not in ("http", "https") or not host or parsed.userinfo or (parsed.port or 1) > 65_535:
+        raise ForbiddenAddress("only http and https URLs with a host and without a password are fetched")
+    if not allow_private:
+        _check_literal(host)
+
+
+def _check_literal(host: str) -> None:
+    if _is_address(host):
+        if not is_public(host):
+            raise ForbiddenAddress(f"{host} is not on the public internet")
+    elif _ODD_NUMBER.fullmatch(host):
+        raise ForbiddenAddress(f"{host} is an unusual spelling of an IP address")
+    elif _LOCAL_NAME.fullmatch(host):
+        raise ForbiddenAddress(f"{host} is not on the public internet")
+
+
 def checked_addresses(host: str, port: int, allow_private: bool, timeout_s: float = _DNS_TIMEOUT_S) -> list[str]:
     """The addresses of `host`, every one of them public. Raises `ForbiddenAddress`."""
-    if not allow_private and _ODD_NUMBER.fullmatch(host) and not _is_address(host):
-        raise ForbiddenAddress(f"{host} is an unusual spelling of an IP address")
+    if not allow_private:
+        _check_literal(host)
     addresses = _resolve(host, port, timeout_s)
     if not allow_private and not all(is_public(address) for address in addresses):
         # Without the address: names of the inner network are not to be looked up through us.

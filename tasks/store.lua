@@ -29,6 +29,7 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
   expiry          zset    "id" or "id group" of terminal jobs by the time at which their record goes; `trim` clears the indexes
   worker:{name}   string  JSON of its last beat, PX; `workers` zset: names by the time they are given up
   webhooks        zset    ended jobs that have a webhook_url, by the time at which to tell it; see tasks/webhook_queue.py
+  videos          zset    jobs made through /v1/videos by time of creation; see tasks/video_index.py
   pace            hash    model -> moving average of the seconds that a successful attempt takes
   work            hash    model -> sum of the work of its queued jobs
   speeds:{model}  hash    worker -> how fast it serves the model, as of its last beat; see tasks/eta.py

@@ -178,7 +178,7 @@ class Node:
                 delivery.on_terminate(lambda: store.abort(job_id))
             return generate.run(job_id)
 
-        register_submit(app, store, self._models, hinter)
+        register_submit(app, store, self._models, hinter, self._settings)
         queues = [queue_for(spec.name) for spec in self._specs]
         queues += self._submit_queues
         log.info("worker %s takes jobs from %s", self.name, ", ".join(queues))

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import base64
 import gzip
-import hashlib
-import re
 import socket
 import time
 from collections.abc import Iterator
-from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -164,19 +160,6 @@ def test_a_list_of_origins_that_is_none_stops_the_start(origins: str, monkeypatc
     monkeypatch.setenv("SAFELIGHT_CORS_ORIGINS", origins)
     with pytest.raises(ValueError, match=r"^SAFELIGHT_CORS_ORIGINS: "):
         read_settings()
-
-
-def test_docs_run_their_own_script_and_files_of_one_fixed_version(api: httpx.Client) -> None:
-    page = api.get("/docs")
-    policy = dict(part.split(" ", 1) for part in page.headers["content-security-policy"].split("; "))
-    (inline,) = re.findall(r"<script>(.*?)</script>", page.text, re.DOTALL)
-    digest = base64.b64encode(hashlib.sha256(inline.encode()).digest()).decode()
-    allowed, hashed = policy["script-src"].split()
-    assert hashed == f"'sha256-{digest}'"
-    assert re.search(r"@\d+\.\d+\.\d+/$", allowed)
-    sources = re.findall(r'(?:src|href)="([^"]+)"', page.text)
-    assert all(urlsplit(source).netloc == "" or source.startswith(allowed) for source in sources)
-    assert policy["connect-src"] == "'self'" and policy["default-src"] == "'none'"
 
 
 def test_the_one_svg_is_ours_and_may_run_nothing(api: httpx.Client) -> None:
