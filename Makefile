@@ -28,8 +28,11 @@ esac)
 endef
 install = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]' $(torch_index)
 
+# bandit's tests for code that comes out of data: eval, exec, pickle, marshal, yaml.load, torch.load, a shell.
+RUNS_DATA := B102,B301,B302,B307,B506,B602,B604,B605,B609,B614
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check fmt bench bench-quick compose-test clean
+.PHONY: help demo test check audit fmt bench bench-quick compose-test clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -40,15 +43,21 @@ demo: $(VENV)/.run ## The whole system on this machine, with 24 jobs to look at;
 test: $(VENV)/.ok ## Every test, against servers that the tests start themselves; ARGS goes to pytest
 	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal $(ARGS)
 
-check: $(VENV)/.ok ## Lint, format, types, the direction of imports, and the compose files
+check: $(VENV)/.ok ## Lint, format, types, the direction of imports, risky calls, known vulnerabilities, the compose files
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/bandit -q -c pyproject.toml -r tasks engine worker api_stub
+	$(BIN)/bandit -q -c pyproject.toml -t $(RUNS_DATA) -r bench deploy training
+	@$(BIN)/python deploy/audit.py
 	@if docker compose version >/dev/null 2>&1; then \
 		docker compose config -q && docker compose -f docker-compose.yml -f compose.gpu.yml config -q \
 		&& echo "compose files: ok"; \
 	else echo "note: no docker with the compose plugin on this machine; the compose files were not checked"; fi
+
+audit: $(VENV)/.ok ## What is installed against the list of known vulnerabilities at osv.dev
+	$(BIN)/python deploy/audit.py
 
 fmt: $(VENV)/.ok ## Format, and fix what can be fixed
 	$(BIN)/ruff format .

@@ -1,8 +1,10 @@
-"""Optional bearer tokens. Without `SAFELIGHT_API_KEYS` everybody may call."""
+"""Who calls: optional bearer tokens, each with a name. Without `SAFELIGHT_API_KEYS` everybody is `default`."""
 
 from __future__ import annotations
 
+import hashlib
 import hmac
+import re
 from typing import Annotated
 
 from fastapi import Depends, Request
@@ -10,33 +12,69 @@ from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 from pydantic import SecretStr
 
 from api_stub.problems import ProblemError
+from tasks.errors import ConfigError
 
+#: The tenant of keys without a name, and of everybody while no key is set.
+DEFAULT_TENANT = "default"
+_HASHED = "sha256"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _bearer = HTTPBearer(auto_error=False, description="One of `SAFELIGHT_API_KEYS`; not needed when that is unset.")
 
 
 class Keys:
-    """The accepted tokens, compared in constant time."""
+    """The accepted keys as digests, each with the name of its tenant; two keys of one name are one tenant."""
 
     def __init__(self, setting: SecretStr | None) -> None:
+        """Raises `ConfigError`, which tells the place of a wrong entry and never its text."""
         text = setting.get_secret_value() if setting is not None else ""
-        self._keys = [key.strip().encode() for key in text.split(",") if key.strip()]
+        entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+        self._keys = [_parsed(entry, number) for number, entry in enumerate(entries, 1)]
 
     @property
     def needed(self) -> bool:
         return bool(self._keys)
 
-    def accept(self, token: str) -> bool:
-        given = token.encode("latin-1", "replace")  # how the bytes of a header were decoded
-        matches = [hmac.compare_digest(given, key) for key in self._keys]  # no early exit
-        return any(matches)
+    def tenant(self, token: str) -> str | None:
+        """Whose key it is; takes as long for a wrong one as for any other."""
+        given = hashlib.sha256(token.encode("latin-1", "replace")).digest()  # how the bytes of a header were decoded
+        found = None
+        for digest, name in self._keys:
+            if hmac.compare_digest(given, digest):  # no early exit
+                found = name
+        return found
+
+
+def _parsed(entry: str, number: int) -> tuple[bytes, str]:
+    """`KEY`, `NAME:KEY`, `sha256:HEX` or `NAME:sha256:HEX`."""
+    name, colon, key = entry.partition(":")
+    if not colon or name == _HASHED:
+        name, key = DEFAULT_TENANT, entry
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"SAFELIGHT_API_KEYS: entry {number}: a name is 1 to 64 of A-Z, a-z, 0-9, '_' and '-'")
+    kind, colon, text = key.partition(":")
+    if kind != _HASHED or not colon:
+        if not key:
+            raise ConfigError(f"SAFELIGHT_API_KEYS: entry {number}: the key after the name is missing")
+        return hashlib.sha256(key.encode()).digest(), name
+    if not re.fullmatch(r"[0-9A-Fa-f]{64}", text):
+        raise ConfigError(f"SAFELIGHT_API_KEYS: entry {number}: what follows sha256: is not 64 hexadecimal digits")
+    return bytes.fromhex(text), name
 
 
 async def require_token(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> None:
-    """A dependency: raises 401 unless the caller holds a key, or no key is set."""
+) -> str:
+    """A dependency: the caller's tenant, also as `request.state.tenant`. Raises 401 unless it holds a key."""
     keys: Keys = request.app.state.keys
-    if not keys.needed or (credentials is not None and keys.accept(credentials.credentials)):
-        return
-    detail = "the token is not known" if credentials else "send Authorization: Bearer TOKEN"
-    raise ProblemError(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+    tenant: str | None = DEFAULT_TENANT
+    if keys.needed:
+        tenant = keys.tenant(credentials.credentials) if credentials is not None else None
+    if tenant is None:
+        detail = "the token is not known" if credentials else "send Authorization: Bearer TOKEN"
+        raise ProblemError(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
+    request.state.tenant = tenant
+    return tenant
+
+
+#: For routes that treat tenants apart. The token is judged once a request, however many ask.
+Tenant = Annotated[str, Depends(require_token)]

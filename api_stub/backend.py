@@ -10,8 +10,12 @@ from fastapi import Request
 
 from tasks.artifacts import ArtifactStore
 from tasks.async_client import AsyncClient
+from tasks.connection import async_connect
 from tasks.models import Models, load_models
+from tasks.rate_limit import Rate, RateLimiter
 from tasks.settings import Settings
+from tasks.tracing import NO_TRACING, Tracing
+from tasks.video_index import VideoIndex
 
 
 @dataclass(frozen=True)
@@ -20,14 +24,35 @@ class Backend:
     models: Models
     client: AsyncClient
     artifacts: ArtifactStore
+    videos: VideoIndex
+    #: None: no limit is set.
+    limiter: RateLimiter | None = None
 
 
 @asynccontextmanager
-async def connect(settings: Settings) -> AsyncIterator[Backend]:
+async def connect(settings: Settings, tracing: Tracing = NO_TRACING) -> AsyncIterator[Backend]:
     """Connections are opened at first use, so that an API may start before its Redis."""
     models = load_models(settings.models)
-    async with AsyncClient(settings, models=models) as client:
-        yield Backend(settings, models, client, ArtifactStore(settings))
+    async with AsyncClient(settings, models=models, tracing=tracing) as client, async_connect(settings) as redis:
+        videos, limiter = VideoIndex(redis, settings.key_prefix), _limiter(settings)
+        try:
+            yield Backend(settings, models, client, ArtifactStore(settings), videos, limiter)
+        finally:
+            if limiter is not None:
+                await limiter.close()
+
+
+def _limiter(settings: Settings) -> RateLimiter | None:
+    if settings.rate_limit is None:
+        return None
+    return RateLimiter(async_connect(settings), settings.key_prefix, Rate.parse(settings.rate_limit))
+
+
+async def spend(request: Request, num_jobs: int = 1) -> None:
+    """To be called before jobs are created: counts them for the caller's key. Raises `RateLimited`."""
+    limiter = backend_of(request).limiter
+    if limiter is not None:
+        await limiter.spend(request.state.tenant, num_jobs)
 
 
 def backend_of(request: Request) -> Backend:

@@ -11,11 +11,12 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 from api_stub import events as sse
-from api_stub.backend import Backend, backend_of
+from api_stub.backend import Backend, backend_of, spend
 from api_stub.body import MAX_BATCH, many_requests, one_request, read_json
 from api_stub.openapi import BATCH_BODY, EVENT_STREAM, ONE_BODY, JobBatch, JobPage, OutputLinks, answer, problems
 from api_stub.problems import ProblemError
 from tasks.errors import InvalidRequest, UnknownJob, WaitTimeout
+from tasks.explain import Explanation
 from tasks.ids import is_job_id
 from tasks.job import Job, JobStatus, Output
 
@@ -54,12 +55,14 @@ def _accepted(request: Request, job: Job, status: int = 202) -> Response:
     response_model=Job,
     openapi_extra=ONE_BODY,
     responses=answer(200, "This key and body came before: the same job.", Job)
-    | problems(400, 409, 413, 415, 422, 429, 503),
+    | problems(400, 408, 409, 413, 415, 422, 429, 503),
 )
 async def submit(request: Request, backend: Uses, key: Key) -> Response:
     """Accept a job. With `Idempotency-Key`, sending it again is safe."""
     data = await read_json(request, backend.settings.max_body_bytes)
-    created = await backend.client.create(one_request(data, backend.models), idempotency_key=key)
+    wanted = one_request(data, backend.models, backend.settings)
+    await spend(request)
+    created = await backend.client.create(wanted, idempotency_key=key)
     return _accepted(request, created.job, 202 if created.is_new else 200)
 
 
@@ -68,12 +71,14 @@ async def submit(request: Request, backend: Uses, key: Key) -> Response:
     status_code=202,
     response_model=JobBatch,
     openapi_extra=BATCH_BODY,
-    responses=problems(400, 413, 415, 422, 429, 503),
+    responses=problems(400, 408, 413, 415, 422, 429, 503),
     description=f"Accept up to {MAX_BATCH} jobs. All are checked first: one wrong field, and none is created.",
 )
 async def submit_batch(request: Request, backend: Uses) -> Response:
     data = await read_json(request, backend.settings.max_body_bytes)
-    jobs = await backend.client.submit_many(many_requests(data, backend.models))
+    wanted = many_requests(data, backend.models, backend.settings)
+    await spend(request, len(wanted))
+    jobs = await backend.client.submit_many(wanted)
     return JSONResponse({"jobs": [job.to_json() for job in jobs]}, 202)
 
 
@@ -134,7 +139,15 @@ async def abort(job_id: JobId, backend: Uses) -> Response:
 @router.post("/{job_id}/replay", status_code=202, response_model=Job, responses=problems(404, 422, 429, 503))
 async def replay(request: Request, job_id: JobId, backend: Uses) -> Response:
     """A new job of the same resolved request: same seed, same picture."""
+    await spend(request)
     return _accepted(request, await backend.client.replay(job_id))
+
+
+@router.get("/{job_id}/explain", response_model=Explanation, responses=problems(404, 503))
+async def explain(job_id: JobId, backend: Uses) -> Response:
+    """Why it waits, what runs meanwhile, with whom it shared the device, what it cost and what was changed in it."""
+    explanation = await backend.client.explain(job_id)
+    return JSONResponse(explanation.to_json(), headers={"Cache-Control": "no-store"})
 
 
 @router.get("/{job_id}/events", responses=EVENT_STREAM | problems(404, 422, 503))

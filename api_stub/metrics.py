@@ -1,16 +1,18 @@
-"""What Prometheus scrapes. Requests are counted as they pass, queues are asked for at the scrape."""
+"""What Prometheus scrapes. Requests are counted as they pass; the store is asked for all else at the scrape."""
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tasks.store import QueueStats
+from tasks.exposition import Figures, queue_families, total_families, worker_families
+from tasks.store import QueueStats, Totals
 
 _BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
 CONTENT_TYPE = CONTENT_TYPE_LATEST
@@ -33,25 +35,19 @@ class Metrics:
         )
         self.store_up = Gauge("safelight_store_up", "1 if Redis answered this scrape.", registry=registry)
         self.workers = Gauge("safelight_workers", "Workers with a live heartbeat.", registry=registry)
-        self.jobs = Gauge("safelight_jobs", "Live jobs by model and status.", ("model", "status"), registry=registry)
-        self.oldest_s = Gauge(
-            "safelight_queue_oldest_seconds", "Age of the oldest job that waits, or 0.", ("model",), registry=registry
-        )
+        self._figures = Figures()
+        registry.register(self._figures)
 
-    def set_queues(self, queues: Sequence[QueueStats], num_workers: int) -> None:
+    def set_store(self, queues: Sequence[QueueStats], totals: Totals, workers: Sequence[Mapping[str, Any]]) -> None:
         self.store_up.set(1)
-        self.workers.set(num_workers)
-        for queue in queues:
-            self.jobs.labels(queue.model, "queued").set(queue.queued)
-            self.jobs.labels(queue.model, "running").set(queue.running)
-            self.oldest_s.labels(queue.model).set(queue.oldest_s or 0)
+        self.workers.set(len(workers))
+        self._figures.families = [*queue_families(queues), *total_families(totals), *worker_families(workers)]
 
     def set_store_down(self) -> None:
-        """Old figures of the queues would look alive: drop them."""
+        """Old figures would look alive: drop them."""
         self.store_up.set(0)
         self.workers.set(math.nan)
-        self.jobs.clear()
-        self.oldest_s.clear()
+        self._figures.families = []
 
     def text(self) -> bytes:
         return generate_latest(self.registry)
@@ -72,7 +68,7 @@ class CountRequests:
 
         async def observe(message: Message) -> None:
             if message["type"] == "http.response.start":
-                route = _label(scope)
+                route = route_of(scope)
                 method = scope["method"] if scope["method"] in _METHODS else "other"
                 self._metrics.seconds.labels(method, route).observe(time.perf_counter() - started)
                 self._metrics.requests.labels(method, route, message["status"]).inc()
@@ -81,12 +77,13 @@ class CountRequests:
         await self._app(scope, receive, observe)
 
 
-def _label(scope: Scope) -> str:
+def route_of(scope: Scope) -> str:
+    """The template of the route, one of few."""
     route = scope.get("route")
     if isinstance(route, APIRoute):
         return route.path
     path: str = scope["path"]
-    return path if path in _PLAIN else "/page" if path.startswith("/page/") else "unmatched"
+    return path if path in _PLAIN else "/page" if path.startswith(("/page/", "/docs/")) else "unmatched"
 
 
 _PLAIN = frozenset({"/", "/docs", "/openapi.json"})

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import BaseModel, Field
 
+from api_stub.openai.errors import ErrorBody
+from api_stub.openai.errors import speaks as speaks_openai
 from api_stub.problems import MEDIA_TYPE, Problem
 from tasks.job import Job, Output
 from tasks.models import ModelDefaults, ModelLimits
@@ -18,7 +20,8 @@ _WHY = {
     413: "The body is too large.",
     415: "The body is not declared as JSON.",
     422: "A field is not acceptable; `field` names it.",
-    429: "The queue is full; see `Retry-After`.",
+    408: "The body came too slowly.",
+    429: "The queue is full, or this key has sent what it may for now; see `Retry-After`.",
     503: "Redis or the object store is away; see `Retry-After`.",
 }
 
@@ -58,13 +61,29 @@ class PublicModel(BaseModel):
     sizes: list[tuple[int, int]]
 
 
+class OpenAIModel(BaseModel):
+    id: str
+    object: Literal["model"] = "model"
+    #: Not known here; OpenAI's clients need a number.
+    created: int = 0
+    owned_by: str = "safelight"
+
+
 class ModelList(BaseModel):
     models: list[PublicModel]
     default: str
+    object: Literal["list"] = "list"
+    data: list[OpenAIModel]
 
 
 class WorkerList(BaseModel):
     workers: list[dict[str, Any]]
+
+
+class QueuePriority(BaseModel):
+    priority: int
+    queued: int
+    oldest_s: float
 
 
 class Queue(BaseModel):
@@ -72,6 +91,7 @@ class Queue(BaseModel):
     queued: int
     running: int
     oldest_s: float | None = Field(description="Age of the oldest queued job, seconds.")
+    priorities: list[QueuePriority] = Field(description="Those that wait, 9 first.")
 
 
 class QueueList(BaseModel):
@@ -141,12 +161,15 @@ def complete(schema: dict[str, Any]) -> dict[str, Any]:
     """Add what no route declares by a model: the problem, and our 422 in place of the framework's."""
     components = schema["components"]["schemas"]
     components["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
-    components.update(components["Problem"].pop("$defs", {}))
+    components["ErrorBody"] = ErrorBody.model_json_schema(ref_template="#/components/schemas/{model}")
+    for name in ("Problem", "ErrorBody"):
+        components.update(components[name].pop("$defs", {}))
     for name in ("HTTPValidationError", "ValidationError"):
         components.pop(name, None)
-    for path in schema["paths"].values():
-        for operation in path.values():
+    for path, operations in schema["paths"].items():
+        for operation in operations.values():
             own = operation["responses"].get("422", {})
             if "HTTPValidationError" in str(own):
-                operation["responses"] |= {"422": problems(422)[422]}
+                del operation["responses"]["422"]
+                operation["responses"] |= {} if speaks_openai(path) else {"422": problems(422)[422]}
     return schema

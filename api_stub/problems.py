@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Request, Response
@@ -18,6 +18,7 @@ from tasks.errors import (
     IdempotencyConflict,
     InvalidRequest,
     QueueFull,
+    RateLimited,
     SafelightError,
     StoreFull,
     StoreUnavailable,
@@ -27,6 +28,13 @@ from tasks.request import invalid_request
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100
+#: Of every answer that is no file of the page: it is data, for one caller, and no document.
+ANSWER_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+}
 _RETRY_UNAVAILABLE_S = 2
 _TITLES = {
     "malformed_body": "The body cannot be read",
@@ -40,6 +48,9 @@ _TITLES = {
     "body_too_large": "The body is too large",
     "unsupported_media_type": "Only JSON is read here",
     "queue_full": "The queue is full",
+    "store_full": "The memory of the job store is full",
+    "rate_limited": "More jobs than this key may send",
+    "body_too_slow": "The body comes too slowly",
     "unavailable": "A service behind this one is away",
     "internal": "A fault of ours",
 }
@@ -102,9 +113,14 @@ def as_problem(error: SafelightError) -> ProblemError:
         case QueueFull():
             wait_s = max(1, math.ceil(error.retry_after_s))
             return ProblemError(429, "queue_full", str(error), headers={"Retry-After": str(wait_s)})
+        case StoreFull():
+            wait_s = math.ceil(error.retry_after_s)
+            return ProblemError(503, "store_full", str(error), headers={"Retry-After": str(wait_s)})
+        case RateLimited():
+            wait_s = max(1, math.ceil(error.retry_after_s))
+            return ProblemError(429, "rate_limited", str(error), headers={"Retry-After": str(wait_s)})
         case StoreUnavailable():
-            wait_s = math.ceil(error.retry_after_s) if isinstance(error, StoreFull) else _RETRY_UNAVAILABLE_S
-            return ProblemError(503, "unavailable", str(error), headers={"Retry-After": str(wait_s)})
+            return ProblemError(503, "unavailable", str(error), headers={"Retry-After": str(_RETRY_UNAVAILABLE_S)})
         case _:
             log.error("unexpected %s", type(error).__name__, exc_info=error)
             return ProblemError(500, "internal", "the fault is in the log of the API")
@@ -124,46 +140,35 @@ def _single(title: str, line: Any) -> ValidationError:
 def respond(error: ProblemError) -> Response:
     # ASCII on purpose: a detail may quote a lone surrogate, which UTF-8 cannot carry but JSON can.
     body = json.dumps(error.problem.model_dump(exclude_none=True))
-    return Response(body, error.problem.status, error.headers, media_type=MEDIA_TYPE)
+    return Response(body, error.problem.status, {**ANSWER_HEADERS, **error.headers}, media_type=MEDIA_TYPE)
 
 
-async def _on_problem(_request: Request, error: ProblemError) -> Response:
-    return respond(error)
+def as_answer(error: Exception, request: Request) -> ProblemError:
+    """The problem that any exception of a route, or of the framework, is to its caller."""
+    match error:
+        case ProblemError():
+            return error
+        case SafelightError():
+            return as_problem(error)
+        case RequestValidationError():
+            return wrong([InvalidRequest(str(line["loc"][-1]), str(line["msg"])) for line in error.errors()])
+        case HTTPException():
+            kind = _KIND_OF_STATUS.get(error.status_code, "not_found" if error.status_code < 500 else "internal")
+            detail = f"{request.method} {request.url.path}: {error.detail}"
+            return ProblemError(error.status_code, kind, detail, headers=error.headers)
+        case ClientDisconnect():
+            # Nobody reads this answer; it keeps a client that left from being logged as a fault.
+            return ProblemError(400, "malformed_body", "the body ended early")
+        case _:
+            log.error("unhandled %s", type(error).__name__, exc_info=error)
+            return ProblemError(500, "internal", "the fault is in the log of the API")
 
 
-async def _on_ours(_request: Request, error: SafelightError) -> Response:
-    return respond(as_problem(error))
+def install(app: FastAPI, render: Callable[[Request, ProblemError], Response]) -> None:
+    """Answer every exception of every route, and the framework's own, with a problem, as `render` writes it."""
 
+    async def handle(request: Request, error: Exception) -> Response:
+        return render(request, as_answer(error, request))
 
-async def _on_parameter(_request: Request, error: RequestValidationError) -> Response:
-    return respond(wrong([InvalidRequest(str(line["loc"][-1]), str(line["msg"])) for line in error.errors()]))
-
-
-async def _on_http(request: Request, error: HTTPException) -> Response:
-    kind = _KIND_OF_STATUS.get(error.status_code, "not_found" if error.status_code < 500 else "internal")
-    detail = f"{request.method} {request.url.path}: {error.detail}"
-    return respond(ProblemError(error.status_code, kind, detail, headers=error.headers))
-
-
-async def _on_gone(_request: Request, _error: ClientDisconnect) -> Response:
-    # Nobody reads this answer; it keeps a client that left from being logged as a fault.
-    return respond(ProblemError(400, "malformed_body", "the body ended early"))
-
-
-async def _on_fault(_request: Request, error: Exception) -> Response:
-    log.error("unhandled %s", type(error).__name__, exc_info=error)
-    return respond(ProblemError(500, "internal", "the fault is in the log of the API"))
-
-
-def install(app: FastAPI) -> None:
-    """Answer every exception of every route, and the framework's own, with a problem."""
-    handlers: dict[type[Exception], Any] = {
-        ProblemError: _on_problem,
-        SafelightError: _on_ours,
-        RequestValidationError: _on_parameter,
-        HTTPException: _on_http,
-        ClientDisconnect: _on_gone,
-        Exception: _on_fault,
-    }
-    for kind, handler in handlers.items():
-        app.add_exception_handler(kind, handler)
+    for kind in (ProblemError, SafelightError, RequestValidationError, HTTPException, ClientDisconnect, Exception):
+        app.add_exception_handler(kind, handle)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import sys
@@ -13,11 +13,17 @@ from types import FrameType
 import uvicorn
 
 from api_stub.app import create_app
-from api_stub.backend import connect
-from tasks import connection
+from api_stub.patience import PatientProtocol
+from tasks.connection import connect
 from tasks.errors import ConfigError, StoreUnavailable
-from tasks.redis_fitness import read_info, require_fit
+from tasks.logs import configure_logs
+from tasks.models import load_models
+from tasks.redis_rights import producer_samples
+from tasks.redis_start import check_start
 from tasks.settings import Settings
+from tasks.tracing import tracing_from_environment
+
+log = logging.getLogger(__name__)
 
 EXIT_USAGE = 2
 EXIT_UNREACHABLE = 4
@@ -28,8 +34,10 @@ GRACE_S = 5
 def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     """Serve until SIGTERM or Ctrl-C; the exit code. Port 0 takes a free one; the URL is printed once it listens."""
     try:
-        asyncio.run(_probe(settings))
-        _require_fit(settings)
+        configure_logs(settings)
+        tracing = tracing_from_environment("safelight-api")
+        app = create_app(settings, tracing)
+        _probe(settings)
         listener = _listen(host, port)
     except ConfigError as error:
         return _give_up(str(error), EXIT_USAGE)
@@ -39,9 +47,10 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
         reason = error.strerror or str(error)
         return _give_up(f"cannot listen on {host}:{port}: {reason}; try another port, or 0 for a free one", EXIT_USAGE)
     print(f"Safelight API and page: {_url(listener)}", flush=True)
-    app = create_app(settings)
     config = uvicorn.Config(
         app,
+        http=PatientProtocol,
+        log_config=None,
         log_level=settings.log_level,
         access_log=settings.log_level == "debug",
         timeout_graceful_shutdown=GRACE_S,
@@ -51,6 +60,7 @@ def serve(settings: Settings, host: str = "127.0.0.1", port: int = 8000) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     with listener, contextlib.suppress(KeyboardInterrupt):
         Server(config, app.state.closing).run(sockets=[listener])
+    tracing.close()
     return 0
 
 
@@ -66,17 +76,12 @@ class Server(uvicorn.Server):
         super().handle_exit(sig, frame)
 
 
-async def _probe(settings: Settings) -> None:
-    """Raises `StoreUnavailable` now, rather than at the first request."""
-    async with connect(settings) as backend:
-        await backend.client.store.queues(backend.models.names)
-
-
-def _require_fit(settings: Settings) -> None:
-    """Raises `ConfigError` for a Redis that would lose jobs: what this API accepts is to be kept."""
-    with connection.connect(settings) as client:
-        if warning := require_fit(read_info(client), connection.where(client)):
-            print(f"safelight api: {warning}", file=sys.stderr)
+def _probe(settings: Settings) -> None:
+    """Raises `StoreUnavailable` or `ConfigError` now, rather than at the first request."""
+    models = load_models(settings.models)
+    with connect(settings) as client:
+        for warning in check_start(client, producer_samples(settings.key_prefix, models.names)):
+            log.warning("%s", warning)
 
 
 def _listen(host: str, port: int) -> socket.socket:
@@ -86,7 +91,7 @@ def _listen(host: str, port: int) -> socket.socket:
 
 def _url(listener: socket.socket) -> str:
     host, port = listener.getsockname()[:2]
-    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)  # nosec B104 # it is shown, not bound
     return f"http://[{host}]:{port}/" if ":" in host else f"http://{host}:{port}/"
 
 

@@ -12,7 +12,8 @@ from fastapi.responses import JSONResponse
 from api_stub.auth import require_token
 from api_stub.backend import Backend, backend_of
 from api_stub.metrics import CONTENT_TYPE, Metrics
-from api_stub.openapi import ModelList, QueueList, WorkerList, problems
+from api_stub.openapi import ModelList, OpenAIModel, QueueList, WorkerList, problems
+from api_stub.problems import ProblemError
 from tasks.errors import SafelightError
 from tasks.models import ModelSpec
 from tasks.release import release
@@ -42,9 +43,18 @@ def public_model(spec: ModelSpec) -> dict[str, Any]:
 
 @router.get("/models", response_model=ModelList)
 async def models(backend: Uses) -> Response:
-    """The served models with their defaults and limits."""
+    """The served models with their defaults and limits; `data` has their names as OpenAI's clients read them."""
     served = [public_model(spec) for spec in backend.models]
-    return JSONResponse({"models": served, "default": backend.models.default.name})
+    known = [OpenAIModel(id=spec.name).model_dump() for spec in backend.models]
+    return JSONResponse({"models": served, "default": backend.models.default.name, "object": "list", "data": known})
+
+
+@router.get("/models/{name}", response_model=OpenAIModel, responses=problems(404))
+async def model(name: str, backend: Uses) -> Response:
+    """One served model, as OpenAI's clients read it; ours are all in the list."""
+    if backend.models.get(name) is None:
+        raise ProblemError(404, "not_found", f"model {name[:128]!r} is not served here")
+    return JSONResponse(OpenAIModel(id=name).model_dump())
 
 
 @router.get("/workers", response_model=WorkerList, responses=problems(503))
@@ -95,12 +105,12 @@ def _check_s3(backend: Backend) -> str:
 
 @probes.get("/metrics", dependencies=[Depends(require_token)], responses=problems(401))
 async def metrics(request: Request, backend: Uses) -> Response:
-    """Prometheus text. Without Redis, `safelight_store_up` is 0 and the figures of the queues are left out."""
+    """Prometheus text. Without Redis, `safelight_store_up` is 0 and what it knows is left out."""
     figures: Metrics = request.app.state.metrics
     store = backend.client.store
     try:
         async with asyncio.timeout(CHECK_S):
-            figures.set_queues(await store.queues(backend.models.names), len(await store.workers()))
+            figures.set_store(await store.queues(backend.models.names), await store.totals(), await store.workers())
     except (SafelightError, TimeoutError):
         figures.set_store_down()
     return Response(figures.text(), headers={"Content-Type": CONTENT_TYPE})

@@ -12,18 +12,23 @@ from contextlib import contextmanager
 import uvicorn
 
 from api_stub.app import create_app
+from api_stub.patience import PatientProtocol
 from api_stub.serve import Server
 from tasks.settings import Settings
+from tasks.tracing import NO_TRACING, Tracing
 
 START_S = 60.0
 
 
 @contextmanager
-def running_api(settings: Settings) -> Iterator[str]:
+def running_api(settings: Settings, tracing: Tracing = NO_TRACING) -> Iterator[str]:
     """Its base URL, without a slash at the end."""
     listener = socket.create_server(("127.0.0.1", 0))
-    app = create_app(settings)
-    server = Server(uvicorn.Config(app, log_level="error", timeout_graceful_shutdown=5), app.state.closing)
+    app = create_app(settings, tracing)
+    config = uvicorn.Config(
+        app, http=PatientProtocol, log_level="error", timeout_graceful_shutdown=5, server_header=False
+    )
+    server = Server(config, app.state.closing)
     thread = threading.Thread(target=server.run, args=([listener],), name="api")
     thread.start()
     try:

@@ -9,6 +9,7 @@ from .backend import resolve_engine_class
 from .checkpoint import Checkpoint, NotACheckpoint
 from .config import EngineConfig
 from .core import DiffusionEngine
+from .device_memory import DeviceMemory
 from .errors import EngineClosed, EngineDead, InvalidRequest, ModelLoadError, QueueFull
 from .params import SamplingParams
 from .request import DiffusionRequest
@@ -27,7 +28,7 @@ from .result import (
     Stage,
     Started,
 )
-from .stats import EngineStats
+from .stats import EngineStats, RunningGroup
 from .stream import OutputStream
 
 __all__ = [
@@ -36,6 +37,7 @@ __all__ = [
     "Checkpoint",
     "Chunk",
     "Completed",
+    "DeviceMemory",
     "DiffusionEngine",
     "DiffusionRequest",
     "EngineClosed",
@@ -56,6 +58,7 @@ __all__ = [
     "Preview",
     "Progress",
     "QueueFull",
+    "RunningGroup",
     "SamplingParams",
     "Stage",
     "Started",

@@ -1,7 +1,7 @@
 """What rows must share to run in one pipeline call. Adapters build the key, so that whoever collates also decides."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from .params import Loras
@@ -38,7 +38,16 @@ class BatchKey:
         """Denoise steps that will run: those asked for, cut short by strength."""
         return self.num_inference_steps if self.strength is None else int(self.num_inference_steps * self.strength)
 
+    def differences(self, other: "BatchKey") -> tuple[str, ...]:
+        """Names of the parameters in which the two differ."""
+        return tuple(field.name for field in fields(self) if getattr(self, field.name) != getattr(other, field.name))
+
+    @property
+    def guided(self) -> bool:
+        """Whether the denoiser sees each row twice."""
+        return self.guidance_scale > 1.0
+
     @property
     def footprint(self) -> Hashable:
         """What decides the memory a row takes; steps and strength do not."""
-        return self.task, self.height, self.width, self.num_frames, self.duration_s, self.guidance_scale > 1.0
+        return self.task, self.height, self.width, self.num_frames, self.duration_s, self.guided

@@ -6,6 +6,7 @@ one at a time, once. A row that comes out unusable fails its own request.
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import asdict
 
 from .adapter import Output, PipelineAdapter, PreviewRow, RowOutcome
 from .batch import Batch
@@ -14,7 +15,7 @@ from .ledger import Account, Ledger
 from .pace import Pace
 from .result import Preview, Stage, Started, Terminal
 from .scheduler import Scheduler
-from .stats import Counters
+from .stats import Counters, RunningGroup
 
 
 class Attempt:
@@ -40,6 +41,14 @@ class Attempt:
         self._lap_s = self._start_s = clock()
         self.num_steps = 0
 
+    def leave(self, account: Account) -> None:
+        """Charge a request that ends while the call goes on."""
+        num_rows = len(self._batch.rows_of(account.request))
+        if num_rows:
+            self._lap()
+            self._charge(account, num_rows)
+            account.took_part(len(self._batch.rows))
+
     def __call__(self, stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
         elapsed_s = self._lap()
         if self._stage == stage == "denoising":
@@ -58,11 +67,13 @@ class Attempt:
     def finish(self) -> None:
         """Share out the time, whatever became of the call."""
         self._lap()
-        seconds = self._lap_s - self._start_s
         for account, num_rows in self._accounts():
-            account.device_s += seconds * num_rows / len(self._batch.rows)
-            for stage, stage_s in self._stage_s.items():
-                account.stage_s[stage] = account.stage_s.get(stage, 0.0) + stage_s
+            self._charge(account, num_rows)
+
+    def _charge(self, account: Account, num_rows: int) -> None:
+        account.device_s += (self._lap_s - self._start_s) * num_rows / len(self._batch.rows)
+        for stage, stage_s in self._stage_s.items():
+            account.stage_s[stage] = account.stage_s.get(stage, 0.0) + stage_s
 
     def _lap(self) -> float:
         now = self._clock()
@@ -101,6 +112,9 @@ class BatchRunner:
         self._pace = pace
         self._clock = clock
         self._poll = poll
+        #: The call that is under way, and what runs in it.
+        self._attempt_now: Attempt | None = None
+        self.running: tuple[Batch, ...] = ()
 
     def work(self) -> bool:
         """Run the batch that is due, if one is. Returns whether there was one. Raises DeviceLost."""
@@ -108,6 +122,10 @@ class BatchRunner:
         if batch is not None:
             self.run(batch)
         return batch is not None
+
+    def groups(self) -> tuple[RunningGroup, ...]:
+        """What is under way. From any thread."""
+        return tuple(RunningGroup(len(batch.rows), asdict(batch.key)) for batch in self.running)
 
     def close(self) -> None:
         """Nothing is under way between two batches."""
@@ -120,11 +138,14 @@ class BatchRunner:
             if alive is not None:
                 pending.extendleft(reversed(self._attempt(alive)))
         self._counters.running_rows = 0
+        self.running = ()
 
     def end(self, account: Account, event: Terminal) -> None:
         """The one way in which the device thread ends a request, waiting or running."""
         self._scheduler.remove(account.request)
-        self._ledger.end(account, event)
+        if self._attempt_now is not None:
+            self._attempt_now.leave(account)
+        self._ledger.end(account, account.with_metrics(event, self._clock()))
 
     def _alive(self, batch: Batch) -> Batch | None:
         now, least_s = self._clock(), self._pace.least_s(batch.key)
@@ -141,6 +162,7 @@ class BatchRunner:
         """Run once; returns what has to be run again."""
         self._start(batch)
         attempt = Attempt(batch, self._ledger, self._counters, self._pace, self._clock, self._poll)
+        self._attempt_now = attempt
         try:
             outcomes = self._adapter.run(batch, attempt)
             assert len(outcomes) == len(batch.rows)
@@ -151,6 +173,7 @@ class BatchRunner:
         except Exception as error:
             return self._isolate(batch, error)
         finally:
+            self._attempt_now = None
             attempt.finish()
         self._deliver(batch, outcomes, attempt.num_steps)
         return ()
@@ -158,8 +181,12 @@ class BatchRunner:
     def _start(self, batch: Batch) -> None:
         self._counters.batch_started(len(batch.rows))
         self._counters.running_rows = len(batch.rows)
+        self.running = (batch,)
+        apart = self._scheduler.differences(batch.key)
         for request in batch.requests:
             account = self._ledger.of(request)
+            if account is not None:
+                account.apart |= apart
             if account is not None and account.started_s is None:
                 account.started_s = self._clock()
                 account.stream.put(Started(request.request_id, len(batch.rows)))

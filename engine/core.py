@@ -15,6 +15,7 @@ from .adapter import Capabilities, PipelineAdapter
 from .backend import resolve_engine_class
 from .checkpoint import Checkpoint, fingerprint
 from .config import EngineConfig
+from .device_memory import DeviceMemory, device_memory
 from .errors import EngineClosed
 from .inbox import Abort, Call, Inbox, Submit
 from .ledger import Account, Ledger
@@ -23,7 +24,7 @@ from .loop import DeviceLoop
 from .registry import make_adapter
 from .request import DiffusionRequest
 from .result import Failed, Media, media_parts
-from .stats import EngineStats
+from .stats import EngineStats, RunningGroup
 from .stream import OutputStream
 
 
@@ -188,7 +189,21 @@ class DiffusionEngine:
             model=self._config.model,
             mode=capabilities.mode if capabilities else self._config.mode,
             state=self._lifecycle.state.value,
+            max_rows=self._loop.scheduler.max_rows_in_all,
+            step_rows=counters.step_rows,
+            batch_rows=counters.batch_rows,
+            step_seconds=counters.step_seconds,
+            step_counts=tuple(counters.step_counts),
+            rows_counts=tuple(counters.rows_counts),
         )
+
+    def running_groups(self) -> tuple[RunningGroup, ...]:
+        """What is under way now, by what rows must have in common. Never blocks, works in any state."""
+        return self._loop.runner.groups()
+
+    def device_memory(self) -> DeviceMemory | None:
+        """Of the device that it runs on; None where that has none of its own."""
+        return device_memory(self.stats().device)
 
     def close(self, timeout_s: float | None = 30.0) -> None:
         """End every open request as Failed, retryable, and wait for the device thread to let go of the model.

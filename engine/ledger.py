@@ -1,12 +1,12 @@
 """The open requests and what each has got so far. Opening and ending is safe from any thread, the rest the device's."""
 
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from .adapter import Output
 from .errors import QueueFull
 from .request import DiffusionRequest, Row
-from .result import Chunk, Completed, Failed, Media, Metrics, Progress, Stage, Terminal
+from .result import Aborted, Chunk, Completed, Failed, Media, Metrics, Progress, Stage, Terminal
 from .stream import OutputStream
 
 
@@ -26,6 +26,8 @@ class Account:
     device_s: float = 0.0
     batch_rows: int = 0
     batches: int = 0
+    batch_rows_max: int = 0
+    apart: dict[str, None] = field(default_factory=dict)
     row_steps: dict[int, int] = field(default_factory=dict)
     media: dict[int, Media] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
@@ -70,6 +72,8 @@ class Account:
         """A row of it ran in a batch of so many."""
         self.batch_rows += batch_rows
         self.batches += 1
+        if batch_rows > self.batch_rows_max:
+            self.batch_rows_max = batch_rows
 
     def keep(self, row: Row, output: Output) -> bool:
         """Take a finished row; True when it was the last. Any other is told at once, as a Chunk."""
@@ -81,8 +85,18 @@ class Account:
         return len(self.media) == num_outputs
 
     def completed(self, now: float) -> Completed:
+        media = tuple(self.media[index] for index in sorted(self.media))
+        return Completed(self.request.request_id, media, self.metrics(now), tuple(self.warnings))
+
+    def with_metrics(self, event: Terminal, now: float) -> Terminal:
+        """The event, with what the request took so far if it began and the event does not say."""
+        if self.started_s is None or not isinstance(event, Aborted | Failed) or event.metrics is not None:
+            return event
+        return replace(event, metrics=self.metrics(now))
+
+    def metrics(self, now: float) -> Metrics:
         started_s = now if self.started_s is None else self.started_s
-        metrics = Metrics(
+        return Metrics(
             queue_ms=1000 * (started_s - self.submitted_s),
             encode_ms=1000 * self.stage_s.get("encoding", 0.0),
             denoise_ms=1000 * self.stage_s.get("denoising", 0.0),
@@ -90,9 +104,9 @@ class Account:
             total_ms=1000 * (now - self.submitted_s),
             batch_rows_mean=self.batch_rows / max(1, self.batches),
             device_seconds=self.device_s,
+            batch_rows_max=self.batch_rows_max,
+            apart=tuple(self.apart),
         )
-        media = tuple(self.media[index] for index in sorted(self.media))
-        return Completed(self.request.request_id, media, metrics, tuple(self.warnings))
 
 
 class Ledger:

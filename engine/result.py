@@ -74,8 +74,9 @@ def media_from(parts: Mapping[str, Any]) -> Media:
 class Metrics:
     """Times of one request in ms of wall clock, and its share of the device.
 
-    `batch_rows_mean` is the mean size, in rows, of the batches its rows ran in. `device_seconds` is batch seconds
-    times own rows over all rows, summed over every batch that worked for it, failed ones included.
+    `batch_rows_mean` is the mean size, in rows, of the batches its rows ran in, `batch_rows_max` that of the largest.
+    `device_seconds` is batch seconds times own rows over all rows, summed over every batch that worked for it, failed
+    ones included. `apart` names the parameters in which requests differed that were there and could not share with it.
     """
 
     queue_ms: float
@@ -85,6 +86,8 @@ class Metrics:
     total_ms: float
     batch_rows_mean: float
     device_seconds: float
+    batch_rows_max: int = 0
+    apart: tuple[str, ...] = ()
 
     def vllm_omni(self) -> dict[str, float]:
         """The times under the names that vLLM-Omni's engine gives them, for dashboards that know those."""
@@ -145,21 +148,26 @@ class Completed:
 
 @dataclass(frozen=True, slots=True)
 class Aborted:
-    """Ended on demand. `step` is the last finished step, None when it never ran."""
+    """Ended on demand. `step` is the last finished step, None when it never ran; so for `metrics`, what it took."""
 
     request_id: str
     step: int | None = None
+    metrics: Metrics | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Ended by an error. `retryable` says whether the same request may succeed elsewhere or later."""
+    """Ended by an error. `retryable` says whether the same request may succeed elsewhere or later.
+
+    `metrics` tells what it took so far, None when it never ran.
+    """
 
     request_id: str
     error_type: ErrorType
     message: str
     retryable: bool = False
     traceback: str | None = field(default=None, repr=False)
+    metrics: Metrics | None = field(default=None, compare=False)
 
 
 Terminal = Completed | Aborted | Failed

@@ -10,6 +10,8 @@ from .request import DiffusionRequest
 from .waiting import Entry, Waiting
 
 MAX_STABLE_WINDOW_S = 0.05
+#: Waiting requests that are looked at to say why they are not in a batch.
+EXPLAINED = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,6 +73,11 @@ class Scheduler:
     def waiting_rows(self) -> int:
         return self._waiting.rows
 
+    @property
+    def max_rows_in_all(self) -> int:
+        """The bound of any batch, whatever its rows are."""
+        return self._max_rows
+
     def submit(self, request: DiffusionRequest, key: BatchKey, now: float) -> None:
         self._waiting.add(request, key, now)
 
@@ -88,6 +95,11 @@ class Scheduler:
     def wake_s(self) -> float | None:
         """The time at which `plan` gives a batch if nothing else happens; None when nothing waits."""
         return min((group.ready_s(self._policy) for group in self._groups()), default=None)
+
+    def differences(self, key: BatchKey) -> dict[str, None]:
+        """In what the first of those that still wait differ from a batch of this key."""
+        waiting = [entry for entry in islice(self._waiting, EXPLAINED) if not entry.request.alone]
+        return dict.fromkeys(name for entry in waiting for name in key.differences(entry.key))
 
     def limit(self, max_rows: int) -> None:
         """Lower the bound of every batch."""

@@ -4,18 +4,26 @@ A row that fails takes nobody along: a forward that fails for several is repeate
 is repeated in halves.
 """
 
+from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
 
 from .adapter import Output, PipelineAdapter, PreviewRow, RowCall
 from .batch import Batch
+from .batch_key import BatchKey
 from .checkpoint import Checkpoint, RowState, fingerprint
 from .errors import OutOfMemory, failure
 from .ledger import Account, Ledger
 from .pace import Pace
 from .request import DiffusionRequest, Row
 from .result import Preview, Progress, Stage, Started, Terminal, media_from, media_parts
-from .stats import Counters
+from .stats import Counters, RunningGroup
 from .step_scheduler import Slot, StepScheduler
+
+#: Parameters that can show in a call of the denoiser. Steps, seed, strength and noise scheduler never do, guidance only
+#: by whether there is any.
+FORWARD_FIELDS = ("height", "width", "num_frames", "duration_s", "image_size", "loras")
 
 
 class RowHook:
@@ -80,7 +88,8 @@ class StepRunner:
     def end(self, account: Account, event: Terminal) -> None:
         """The one way in which the device thread ends a request: waiting, under way or held, at a pause too."""
         self._scheduler.remove(account.request)
-        self._ledger.end(account, event)
+        account.enter_stage(None, self._clock())
+        self._ledger.end(account, account.with_metrics(event, self._clock()))
         for slot in [slot for slot in self._calls if slot.request is account.request]:
             self._leave(slot)
 
@@ -141,13 +150,36 @@ class StepRunner:
                 resume=resume,
             )
         except Exception as error:
+            account.device_s += self._clock() - began
             self._scheduler.leave(slot)
             self._fail(account, error)
             return
-        finally:
-            account.device_s += self._clock() - began
+        account.device_s += self._clock() - began
         self._calls[slot] = call
+        self._compare(slot, account)
         self._settle(slot)
+
+    def _compare(self, slot: Slot, account: Account) -> None:
+        """Note in what it differs from those under way, of what may keep rows from sharing a forward."""
+        for other in self._scheduler.running:
+            mate = self._ledger.of(other.request)
+            if mate is None or mate is account or slot.request.alone or other.request.alone:
+                continue
+            mine, its = _shown(slot.entry.key), _shown(other.entry.key)
+            differences = dict.fromkeys(name for name in mine if mine[name] != its[name])
+            account.apart |= differences
+            mate.apart |= differences
+
+    def groups(self) -> tuple[RunningGroup, ...]:
+        """What is under way. From any thread."""
+        counts = Counter(slot.entry.key for slot in tuple(self._scheduler.running))
+        merged: list[RunningGroup] = []
+        for key, rows in counts.items():
+            shown = _shown(key)
+            mates = [group for group in merged if group.key == shown]
+            merged = [group for group in merged if group not in mates]
+            merged.append(RunningGroup(rows + sum(group.rows for group in mates), shown))
+        return tuple(merged)
 
     def _resumable(self, request: DiffusionRequest, account: Account) -> Checkpoint | None:
         resume = request.resume
@@ -239,3 +271,8 @@ class StepRunner:
     def _leave(self, slot: Slot) -> None:
         self._scheduler.leave(slot)
         self._calls.pop(slot).abort()
+
+
+def _shown(key: BatchKey) -> dict[str, Any]:
+    every = asdict(key)
+    return {name: every[name] for name in FORWARD_FIELDS} | {"guided": key.guided}

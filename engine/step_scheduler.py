@@ -59,6 +59,11 @@ class StepScheduler:
     def active(self) -> list[Slot]:
         return [slot for slot in self.running if not slot.held]
 
+    @property
+    def max_rows_in_all(self) -> int:
+        """The bound of any batch, whatever its rows are."""
+        return self._max_rows
+
     def submit(self, request: DiffusionRequest, key: BatchKey, now: float) -> None:
         self._waiting.add(request, key, now)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from celery import Celery
 
 from tasks.broker_queues import GENERATE, SUBMIT, queue_for
-from tasks.broker_url import broker_url, transport_options
+from tasks.broker_url import broker_tls, broker_url, transport_options
 from tasks.settings import Settings
 
 __all__ = ["GENERATE", "SUBMIT", "make_app", "queue_for"]
@@ -15,6 +15,7 @@ def make_app(settings: Settings) -> Celery:
     """A new app over the settings' Redis; it connects at first use."""
     app = Celery("safelight", broker=broker_url(settings.redis_url), set_as_current=False)
     app.conf.update(
+        broker_use_ssl=broker_tls(settings.redis_url),
         broker_transport_options=transport_options(settings.redis_url),
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,

@@ -12,20 +12,28 @@ from tasks.async_redis_store import AsyncRedisJobStore
 from tasks.client import READ_S, RETRY_PAUSE_S
 from tasks.connection import async_connect
 from tasks.errors import SafelightError, StoreUnavailable, WaitTimeout
+from tasks.explain import Explanation, explain
 from tasks.hints import Hinter
 from tasks.job import Job
 from tasks.models import Models, load_models
 from tasks.settings import Settings, read_settings
-from tasks.store import Created, Event
+from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
+from tasks.tracing import NO_TRACING, Tracing
 
 
 class AsyncClient:
     """For one event loop. Each call holds what `Client` says of it."""
 
     def __init__(
-        self, settings: Settings | None = None, *, redis_url: str | None = None, models: Models | None = None
+        self,
+        settings: Settings | None = None,
+        *,
+        redis_url: str | None = None,
+        models: Models | None = None,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
+        self._tracing = tracing
         settings = settings or read_settings()
         self.settings = settings if redis_url is None else settings.model_copy(update={"redis_url": redis_url})
         self.models = models or load_models(self.settings.models)
@@ -49,13 +57,21 @@ class AsyncClient:
     async def create(
         self, request: RequestLike, *, idempotency_key: str | None = None, job_id: str | None = None
     ) -> Created:
-        new = new_job(request, self.models, idempotency_key=idempotency_key, job_id=job_id)
-        created = accepted(await self.store.create([new]))
-        await asyncio.to_thread(self._hinter.publish, hints_for(created))
+        with self._tracing.span("submit", kind="producer") as span:
+            new = new_job(request, self.models, idempotency_key=idempotency_key, job_id=job_id)
+            span.set("safelight.job_id", new.job_id)
+            created = accepted(await self.store.create([new]))
+            await asyncio.to_thread(self._hinter.publish, hints_for(created))
         return created[0]
 
     async def submit_many(self, requests: Iterable[RequestLike]) -> list[Job]:
-        answers = await self.store.create([new_job(request, self.models) for request in requests])
+        with self._tracing.span("submit", kind="producer") as span:
+            jobs = [new_job(request, self.models) for request in requests]
+            span.set("safelight.num_jobs", len(jobs))
+            return [answer.job for answer in await self._create_all(jobs)]
+
+    async def _create_all(self, jobs: Sequence[NewJob]) -> list[Created]:
+        answers = await self.store.create(jobs)
         try:
             created = accepted(answers)
         except SafelightError:
@@ -64,7 +80,7 @@ class AsyncClient:
                     await self.store.abort(answer.job.id)
             raise
         await asyncio.to_thread(self._hinter.publish, hints_for(created))
-        return [answer.job for answer in created]
+        return created
 
     async def get(self, job_id: str) -> Job:
         return await self.store.get(job_id)
@@ -107,6 +123,9 @@ class AsyncClient:
             has_ended = not events and (await self.store.get(job_id)).status.is_terminal
             if has_ended and not await self.store.events(job_id, after=after):
                 return
+
+    async def explain(self, job_id: str) -> Explanation:
+        return explain(await self.store.explain(job_id))
 
     async def abort(self, job_id: str) -> Job:
         return await self.store.abort(job_id)

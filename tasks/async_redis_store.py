@@ -14,7 +14,7 @@ from tasks.connection import BLOCK_SLICE_S, explain, where
 from tasks.errors import SafelightError
 from tasks.job import Job, JobStatus
 from tasks.redis_store import SCRIPT
-from tasks.store import Created, Event, NewJob, Page, QueueStats
+from tasks.store import Created, Event, JobFacts, NewJob, Page, QueueStats, Totals
 from tasks.store_codec import Call
 
 T = TypeVar("T")
@@ -93,6 +93,12 @@ class AsyncRedisJobStore:
 
     async def workers(self) -> Sequence[Mapping[str, Any]]:
         return await self._run(codec.workers())
+
+    async def explain(self, job_id: str) -> JobFacts:
+        return await self._run(codec.explain(job_id))
+
+    async def totals(self) -> Totals:
+        return await self._run(codec.totals())
 
     async def dead_letters(self, limit: int = 100) -> Sequence[str]:
         return await self._run(codec.dead_letters(limit))

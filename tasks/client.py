@@ -9,6 +9,7 @@ from typing import Any
 
 from tasks.connection import connect
 from tasks.errors import SafelightError, StoreUnavailable, WaitTimeout
+from tasks.explain import Explanation, explain
 from tasks.hints import Hinter
 from tasks.job import Job
 from tasks.models import Models, load_models
@@ -16,6 +17,7 @@ from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
+from tasks.tracing import NO_TRACING, Tracing
 
 #: One look at a job's events; the record is read again after each.
 READ_S = 10.0
@@ -26,8 +28,14 @@ class Client:
     """Talks to Redis only, and signs URLs of the object store. Thread-safe. Any call may raise `StoreUnavailable`."""
 
     def __init__(
-        self, settings: Settings | None = None, *, redis_url: str | None = None, models: Models | None = None
+        self,
+        settings: Settings | None = None,
+        *,
+        redis_url: str | None = None,
+        models: Models | None = None,
+        tracing: Tracing = NO_TRACING,
     ) -> None:
+        self._tracing = tracing
         settings = settings or read_settings()
         self.settings = settings if redis_url is None else settings.model_copy(update={"redis_url": redis_url})
         self.models = models or load_models(self.settings.models)
@@ -51,14 +59,19 @@ class Client:
 
     def create(self, request: RequestLike, *, idempotency_key: str | None = None, job_id: str | None = None) -> Created:
         """`submit`, and whether the job is new. Raises `InvalidRequest`, `QueueFull`, `IdempotencyConflict`."""
-        new = new_job(request, self.models, idempotency_key=idempotency_key, job_id=job_id)
-        created = accepted(self.store.create([new]))
-        self._hinter.publish(hints_for(created))
+        with self._tracing.span("submit", kind="producer") as span:
+            new = new_job(request, self.models, idempotency_key=idempotency_key, job_id=job_id)
+            span.set("safelight.job_id", new.job_id)
+            created = accepted(self.store.create([new]))
+            self._hinter.publish(hints_for(created))
         return created[0]
 
     def submit_many(self, requests: Iterable[RequestLike]) -> list[Job]:
         """All or none: each is checked first, and if the queue fills up on the way, those before are aborted."""
-        return [created.job for created in self._create_all([new_job(request, self.models) for request in requests])]
+        with self._tracing.span("submit", kind="producer") as span:
+            jobs = [new_job(request, self.models) for request in requests]
+            span.set("safelight.num_jobs", len(jobs))
+            return [created.job for created in self._create_all(jobs)]
 
     def _create_all(self, jobs: Sequence[NewJob]) -> list[Created]:
         answers = self.store.create(jobs)
@@ -116,6 +129,10 @@ class Client:
                 after = event.id
             if not events and self.store.get(job_id).status.is_terminal and not self.store.events(job_id, after=after):
                 return  # the caller has seen `done`
+
+    def explain(self, job_id: str) -> Explanation:
+        """Why it waits, with whom it runs, what it cost. Raises `UnknownJob`."""
+        return explain(self.store.explain(job_id))
 
     def abort(self, job_id: str) -> Job:
         """Ask for the end: a queued job ends now, a running one at its next step. Raises `UnknownJob`."""

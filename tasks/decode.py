@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -41,7 +43,7 @@ class LoadedImage:
 
 def decode(data: bytes, field: str, mode: Literal["RGB", "L"] = "RGB") -> LoadedImage:
     """The first frame. Raises `InvalidImage`, and nothing else, whatever `data` holds."""
-    try:
+    with _blamed_on(field):
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             _check_header(image, field)
             warnings = _first_frame_warning(image)
@@ -55,6 +57,20 @@ def decode(data: bytes, field: str, mode: Literal["RGB", "L"] = "RGB") -> Loaded
             warnings.append("turned upright as its EXIF orientation says")
         told = tuple(f"{field}: {warning}" for warning in (*warnings, *changes))
         return LoadedImage(upright.convert(mode), told)
+
+
+def opacity(data: bytes, field: str) -> Image.Image | None:
+    """The alpha channel as L, 0 where nothing shows; None if there is none. Raises `InvalidImage`, and nothing else."""
+    with _blamed_on(field), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        _check_header(image, field)
+        image.load()
+        return _alpha(image, _depth(image, data))
+
+
+@contextmanager
+def _blamed_on(field: str) -> Iterator[None]:
+    try:
+        yield
     except InvalidImage:
         raise
     except (Image.DecompressionBombError, Image.DecompressionBombWarning):
@@ -115,8 +131,7 @@ def _number(value: object) -> int:
 def _opaque_8_bit(image: Image.Image, data: bytes, field: str) -> tuple[Image.Image, list[str]]:
     """RGB or L of the same size, and what was changed."""
     changes: list[str] = []
-    # A PNG begins with signature (8 bytes), length and name of a chunk (8), width and height (8), bit depth.
-    depth = data[24] if image.format == "PNG" else 8
+    depth = _depth(image, data)
     if depth == 16 or image.mode.startswith("I"):
         changes.append("16 bits a sample reduced to 8")
     if image.mode == "F" or (image.mode == "I" and not _holds_16_bits(image)):
@@ -131,6 +146,11 @@ def _opaque_8_bit(image: Image.Image, data: bytes, field: str) -> tuple[Image.Im
     white = Image.new("RGB", image.size, "white")
     white.paste(plain, mask=alpha)
     return white, [*changes, "transparency flattened on white"]
+
+
+def _depth(image: Image.Image, data: bytes) -> int:
+    # A PNG begins with signature (8 bytes), length and name of a chunk (8), width and height (8), bit depth.
+    return data[24] if image.format == "PNG" else 8
 
 
 def _holds_16_bits(image: Image.Image) -> bool:

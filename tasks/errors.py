@@ -37,6 +37,14 @@ class QueueFull(SafelightError):
         self.retry_after_s = retry_after_s
 
 
+class RateLimited(SafelightError):
+    """This key has sent what it may for now; after `retry_after_s` the same is taken."""
+
+    def __init__(self, rate: str, retry_after_s: float) -> None:
+        super().__init__(f"this key may send {rate} jobs; try again in {max(1.0, retry_after_s):.0f} s")
+        self.retry_after_s = retry_after_s
+
+
 class StoreUnavailable(SafelightError):
     """Redis or the object store cannot be reached; the message says which, where and what to try."""
 

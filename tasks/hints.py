@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from tasks.broker_queues import GENERATE, broker_priority, queue_for
-from tasks.broker_url import broker_url, transport_options
+from tasks.broker_url import broker_tls, broker_url, transport_options
 from tasks.settings import Settings
 from tasks.store import Hint
 
@@ -53,7 +53,10 @@ class Hinter:
         if self._producer is None:
             from kombu import Connection, Producer  # only those who publish pay for the import
 
-            self._connection = Connection(broker_url(self._url), transport_options=self._options())
+            options = self._options()
+            self._connection = Connection(
+                broker_url(self._url), ssl=broker_tls(self._url) or False, transport_options=options
+            )
             self._producer = Producer(self._connection.channel(), auto_declare=False)
         if len(hints) == 1:
             self._send(hints[0])

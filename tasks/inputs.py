@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import threading
 from contextlib import closing
 from urllib.parse import unquote_to_bytes
 
@@ -11,6 +12,7 @@ import httpx
 
 from tasks.artifacts import ArtifactStore, DownloadFailed, parse_uri
 from tasks.decode import InvalidImage, LoadedImage, decode, fit
+from tasks.input_places import InputPlaces
 from tasks.settings import Settings
 from tasks.ssrf import Deadline, ForbiddenAddress, GuardedTransport
 
@@ -19,6 +21,8 @@ __all__ = ["InputLoader", "InvalidImage", "LoadedImage"]
 MAX_INPUT_BYTES = 20 * 1024 * 1024
 FETCH_TIMEOUT_S = 10.0
 _MAX_REDIRECTS = 3
+#: Pictures in the making at a time: one at the bound of `decode` takes some hundred MB on the way, from a small file.
+_MAX_DECODING = 2
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _HEADERS = {"User-Agent": "safelight", "Accept": "image/*", "Accept-Encoding": "identity"}
 
@@ -28,7 +32,9 @@ class InputLoader:
 
     def __init__(self, settings: Settings, artifacts: ArtifactStore) -> None:
         self._artifacts = artifacts
+        self._places = InputPlaces.parse(settings.input_buckets, own=artifacts.bucket)
         self._allow_private = settings.allow_private_urls
+        self._decoding = threading.BoundedSemaphore(_MAX_DECODING)
         self._transport = GuardedTransport(allow_private=settings.allow_private_urls)
 
     def load_image(self, uri: str, field: str, size: tuple[int, int] | None = None) -> LoadedImage:
@@ -36,8 +42,10 @@ class InputLoader:
 
         Raises `InvalidImage` for what is the request's fault, and `StoreUnavailable` if the object store is away.
         """
-        loaded = decode(self._read(uri, field), field, "L" if field == "mask_image" else "RGB")
-        return loaded if size is None else fit(loaded, *size, field)
+        data = self._read(uri, field)
+        with self._decoding:
+            loaded = decode(data, field, "L" if field == "mask_image" else "RGB")
+            return loaded if size is None else fit(loaded, *size, field)
 
     def _read(self, uri: str, field: str) -> bytes:
         if uri.startswith("data:"):
@@ -55,9 +63,8 @@ class InputLoader:
 
     def _from_bucket(self, uri: str, field: str) -> bytes:
         try:
-            bucket, _ = parse_uri(uri)
-            if bucket != self._artifacts.bucket:
-                raise InvalidImage(field, f"only objects of bucket {self._artifacts.bucket} can be read")
+            if not self._places.allow(*parse_uri(uri)):
+                raise InvalidImage(field, f"only objects of {self._places} can be read")
             return self._artifacts.get(uri, MAX_INPUT_BYTES)
         except DownloadFailed as error:
             raise InvalidImage(field, str(error)) from None

@@ -108,6 +108,17 @@ class JobMetrics(_Record):
     device_seconds: float | None = None
 
 
+class Batching(_Record):
+    """Whose company an attempt had on the device, as its engine counted."""
+
+    mode: str
+    #: Mean and largest number of rows in the forwards or batches that its rows were in.
+    rows_mean: float
+    rows_max: int
+    #: Parameters in which jobs differed that were there at the same time and could not share with it.
+    apart: tuple[str, ...] = ()
+
+
 class Job(_Record):
     """One submission and everything that is known of it."""
 

@@ -10,7 +10,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from tasks.job import Job, JobError, JobStatus, Progress
+from tasks.eta import Load, Speed, own_s, queued_eta_s
+from tasks.job import Job, JobError, JobMetrics, JobStatus, Progress
 from tasks.request import GenerationRequest
 
 #: Error types that are the requester's own doing: such a failed job is no dead letter.
@@ -24,12 +25,13 @@ class Snapshot:
     job_id: str
     record: Mapping[str, str]
     now_ms: int
-    #: Rank in the model's queue; None: not queued.
-    position: int | None
+    #: Its place in the model's queue; None: not queued.
+    load: Load | None
     #: Seconds that an attempt of this model takes on average; None: never measured.
     pace_s: float | None
     num_running: int
-    num_workers: int
+    #: Of the live workers that serve its model.
+    speeds: tuple[Speed, ...]
 
 
 def is_dead_letter(error: JobError | None) -> bool:
@@ -70,9 +72,27 @@ def decode_job(snapshot: Snapshot) -> Job:
             "error": json.loads(record.get("error", "null")),
             "errors": json.loads("[" + record.get("errors", "") + "]"),
             "warnings": json.loads(record.get("warnings", "[]")),
-            "metrics": json.loads(record.get("metrics", "{}")),
+            "metrics": _metrics(record, status),
         }
     )
+
+
+def _metrics(record: Mapping[str, str], status: JobStatus) -> JobMetrics:
+    """As its attempt measured; of a job that ended without one, what the record's own times tell."""
+    metrics = JobMetrics.model_validate_json(record.get("metrics", "{}"))
+    if not status.is_terminal or metrics.total_ms is not None:
+        return metrics
+    created, finished = int(record["created"]), int(record["finished"])
+    queue_ms = float(max(0, int(record.get("started", finished)) - created))
+    return metrics.model_copy(update={"queue_ms": queue_ms, "total_ms": float(max(0, finished - created))})
+
+
+def work_of(request: GenerationRequest) -> int:
+    """The row-steps of a resolved request."""
+    steps = request.num_inference_steps or 1
+    if request.image is not None and request.strength is not None:
+        steps = max(1, int(steps * request.strength))
+    return steps * request.num_outputs
 
 
 def moment(milliseconds: str | float | None) -> datetime | None:
@@ -88,22 +108,48 @@ def _progress(snapshot: Snapshot, status: JobStatus, request: GenerationRequest)
         progress = Progress(stage="loading", num_steps=num_steps)
     else:
         progress = Progress(num_steps=num_steps)
-    update: dict[str, Any] = {"queue_position": snapshot.position, "eta_s": _eta_s(snapshot, status, progress.fraction)}
+    position = None if snapshot.load is None else snapshot.load.position
+    update: dict[str, Any] = {"queue_position": position, "eta_s": _eta_s(snapshot, status, request, progress)}
     if status is JobStatus.SUCCEEDED:
         num_steps = progress.num_steps or num_steps
         update |= {"stage": "uploading", "step": num_steps, "num_steps": num_steps, "fraction": 1.0}
     return progress.model_copy(update=update)
 
 
-def _eta_s(snapshot: Snapshot, status: JobStatus, fraction: float) -> float | None:
-    """Queued: rounds of the jobs ahead, then its own. Running: what is left of it, by its own speed once that shows."""
-    if status is JobStatus.QUEUED and snapshot.position is not None and snapshot.pace_s is not None:
-        slots = max(snapshot.num_running, snapshot.num_workers, 1)
-        return round(snapshot.pace_s * (1 + snapshot.position / slots), 3)
+def _eta_s(snapshot: Snapshot, status: JobStatus, request: GenerationRequest, progress: Progress) -> float | None:
+    """None where nobody can know: no live worker serves the model, nothing is measured, the estimate has run out."""
+    if not snapshot.speeds:
+        return None
+    if status is JobStatus.QUEUED and snapshot.load is not None:
+        return _rounded(_queued_eta_s(snapshot, snapshot.load, request))
     if status is JobStatus.RUNNING:
-        elapsed_s = max(0, snapshot.now_ms - int(snapshot.record["started"])) / 1000
-        if fraction >= 0.05:
-            return round(elapsed_s * (1 - fraction) / fraction, 3)
-        if snapshot.pace_s is not None:
-            return round(max(snapshot.pace_s - elapsed_s, 0.0), 3)
+        return _rounded(_running_eta_s(snapshot, request, progress))
     return None
+
+
+def _queued_eta_s(snapshot: Snapshot, load: Load, request: GenerationRequest) -> float | None:
+    """By step times; before any was measured, by how long attempts took that ended well."""
+    num_steps = work_of(request) // request.num_outputs
+    eta_s = queued_eta_s(load, request.num_outputs, num_steps, snapshot.speeds)
+    if eta_s is None and snapshot.pace_s is not None:
+        slots = max(snapshot.num_running, len(snapshot.speeds))
+        return snapshot.pace_s * (1 + load.position / slots)
+    return eta_s
+
+
+def _running_eta_s(snapshot: Snapshot, request: GenerationRequest, progress: Progress) -> float | None:
+    """What its worker told with its last progress, less the time since; before that, an estimate of the whole."""
+    record = snapshot.record
+    if progress.eta_s is not None:
+        left_s = progress.eta_s - (snapshot.now_ms - int(record.get("told", snapshot.now_ms))) / 1000
+    else:
+        whole_s = own_s(request.num_outputs, work_of(request) // request.num_outputs, snapshot.speeds)
+        whole_s = snapshot.pace_s if whole_s is None else whole_s
+        if whole_s is None:
+            return None
+        left_s = whole_s - (snapshot.now_ms - int(record["started"])) / 1000
+    return left_s if left_s >= 0 else None
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -9,7 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tasks.errors import QueueFull, SafelightError
-from tasks.job import Job, JobError, JobStatus, Progress
+from tasks.eta import Speed, speeds_of
+from tasks.job import Batching, Job, JobError, JobMetrics, JobStatus, Progress
 from tasks.job_codec import encode_each, encode_optional, is_dead_letter, moment
 from tasks.memory_records import Entry, MemoryRecords
 from tasks.store import (
@@ -17,16 +18,20 @@ from tasks.store import (
     Created,
     Event,
     Hint,
+    JobFacts,
     Lease,
     NewJob,
     NotClaimed,
     Outcome,
     Page,
+    PriorityStats,
     QueueStats,
     Reaped,
+    Totals,
     Written,
 )
-from tasks.store_codec import check_cursor, check_outcome, conflict, encode_progress, new_record
+from tasks.store_codec import check_cursor, check_outcome, conflict, encode_progress, new_record, serves
+from tasks.tally import Tally, observations
 
 _CRASHES_TO_SOLO = 2
 
@@ -85,7 +90,15 @@ class MemoryJobStore:
         return by_key or self._records.find(new.job_id)
 
     def _read(self, entry: Entry) -> Job:
-        return self._records.read(entry, len(self.workers()))
+        return self._records.read(entry, self._speeds(entry.model))
+
+    def _speeds(self, model: str) -> tuple[Speed, ...]:
+        told = (speeds_of(info).get(model) for info in self._alive())
+        return tuple(speed for speed in told if speed is not None)
+
+    def _alive(self) -> list[Mapping[str, Any]]:
+        alive = sorted((until, name, info) for name, (info, until) in self._beats.items() if until > self._now())
+        return [json.loads(info) for _, _, info in alive]
 
     def get(self, job_id: str) -> Job:
         with self._changed:
@@ -147,8 +160,10 @@ class MemoryJobStore:
             entry.attempt += 1
             entry.lease_ms = self._now() + int(lease_s * 1000)
             entry.record |= {"attempt": str(entry.attempt), "worker": worker, "started": str(self._now())}
+            self._records.count(entry, "attempts")
             self._records.move(entry, JobStatus.RUNNING)
-            return Claimed(self._read(entry), entry.attempt, solo=entry.crashes >= _CRASHES_TO_SOLO)
+            job, solo = self._read(entry), entry.crashes >= _CRASHES_TO_SOLO
+            return Claimed(job, entry.attempt, solo, entry.new.trace, moment(entry.record["queued"]))
 
     def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
         with self._changed:
@@ -170,7 +185,7 @@ class MemoryJobStore:
             for (job_id, attempt), record in progress.items():
                 entry = self._records.current(job_id, attempt)
                 if not isinstance(entry, Written):
-                    entry.record["progress"] = encode_progress(record)
+                    entry.record |= {"progress": encode_progress(record), "told": str(self._now())}
                     self._records.emit(entry, "progress", json.loads(entry.record["progress"]))
 
     def preview(self, job_id: str, attempt: int, data: Mapping[str, Any]) -> Written:
@@ -198,7 +213,9 @@ class MemoryJobStore:
                 return self._finished_before(entry, job_id, attempt, outcome)
             texts = {"outputs": encode_each(outcome.outputs), "metrics": encode_optional(outcome.metrics)}
             texts["warnings"] = json.dumps(list(outcome.warnings)) if outcome.warnings else ""
+            texts["batching"] = "" if outcome.batching is None else outcome.batching.model_dump_json()
             entry.record |= {name: text for name, text in texts.items() if text}
+            self._observe(entry, outcome.metrics)
             if outcome.status is JobStatus.SUCCEEDED:
                 self._records.measure(entry)
             if outcome.error is None:
@@ -208,17 +225,24 @@ class MemoryJobStore:
                 self._records.fail(entry, outcome.error, is_dead=is_dead_letter(outcome.error))
             return Written.OK
 
+    def _observe(self, entry: Entry, metrics: JobMetrics) -> None:
+        for field, amount in observations(metrics):
+            self._records.count(entry, field, amount)
+
     def _finished_before(self, written: Written, job_id: str, attempt: int, outcome: Outcome) -> Written:
         entry = self._records.find(job_id)
         is_repeated = entry is not None and entry.attempt == attempt and entry.status is outcome.status
         return Written.OK if written is Written.TERMINAL and is_repeated else written
 
-    def retry(self, job_id: str, attempt: int, error: JobError, max_attempts: int) -> JobStatus | Written:
+    def retry(
+        self, job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics | None = None
+    ) -> JobStatus | Written:
         with self._changed:
             entry = self._records.current(job_id, attempt)
             if isinstance(entry, Written):
                 return entry
             self._records.add_error(entry, error)
+            self._observe(entry, metrics or JobMetrics())
             entry.num_errors += 1
             if job_id in self.abort_wishes:
                 self._records.move(entry, JobStatus.ABORTED)
@@ -227,7 +251,10 @@ class MemoryJobStore:
             elif entry.num_errors >= max_attempts or entry.is_worn_out(max_attempts):
                 self._records.fail(entry, error, is_dead=is_dead_letter(error))
             else:
+                self._records.count(entry, f"retried {error.type}")
                 self._records.move(entry, JobStatus.QUEUED)
+            if entry.status.is_terminal and (text := encode_optional(metrics)):
+                entry.record["metrics"] = text
             return entry.status
 
     def release(self, job_id: str, attempt: int) -> Written:
@@ -239,6 +266,7 @@ class MemoryJobStore:
                 self._records.move(entry, JobStatus.ABORTED)
             else:
                 entry.released += 1
+                self._records.count(entry, "given_back")
                 self._records.move(entry, JobStatus.QUEUED)
             return Written.OK
 
@@ -254,6 +282,7 @@ class MemoryJobStore:
         message = f"the worker stopped answering while it ran attempt {entry.attempt}"
         error = JobError(type="worker_lost", message=message, retryable=True, attempt=entry.attempt)
         self._records.add_error(entry, error)
+        self._records.count(entry, "lost")
         if entry.is_solo:
             entry.solo_crashes += 1
         else:
@@ -308,9 +337,16 @@ class MemoryJobStore:
 
     def _stats(self, model: str) -> QueueStats:
         queued = self._records.having(JobStatus.QUEUED, model)
-        oldest_ms = min((int(entry.record["created"]) for entry in queued), default=None)
-        oldest_s = None if oldest_ms is None else max(0, self._now() - oldest_ms) / 1000
-        return QueueStats(model, len(queued), len(self._records.having(JobStatus.RUNNING, model)), oldest_s)
+        first: dict[int, list[Entry]] = {}
+        for entry in queued:
+            first.setdefault(entry.new.request.priority, []).append(entry)
+        priorities = tuple(PriorityStats(n, len(some), self._age_s(some[0])) for n, some in first.items())
+        oldest_s = max((one.oldest_s for one in priorities), default=None)
+        num_running = len(self._records.having(JobStatus.RUNNING, model))
+        return QueueStats(model, len(queued), num_running, oldest_s, priorities)
+
+    def _age_s(self, entry: Entry) -> float:
+        return max(0, self._now() - int(entry.record["created"])) / 1000
 
     def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:
         with self._changed:
@@ -318,8 +354,20 @@ class MemoryJobStore:
 
     def workers(self) -> Sequence[Mapping[str, Any]]:
         with self._changed:
-            alive = sorted((until, name, info) for name, (info, until) in self._beats.items() if until > self._now())
-            return [json.loads(info) for _, _, info in alive]
+            return [info for info in self._alive() if serves(info)]
+
+    def explain(self, job_id: str) -> JobFacts:
+        with self._changed:
+            entry = self._records.known(job_id)
+            text = entry.record.get("batching")
+            batching = None if text is None else Batching.model_validate_json(text)
+            crashes = (0, 0) if entry.status.is_terminal else (entry.crashes, entry.solo_crashes)
+            is_wanted = job_id in self.abort_wishes
+            return JobFacts(self._read(entry), is_wanted, *crashes, batching, self._alive())
+
+    def totals(self) -> Totals:
+        with self._changed:
+            return Totals(Tally(dict(self._records.counters)), 0, 0, len(self.dead_letters(self._max_queued)))
 
     def dead_letters(self, limit: int = 100) -> Sequence[str]:
         with self._changed:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from tasks.errors import UnknownJob
+from tasks.eta import Load, Speed
 from tasks.job import TRANSITIONS, Job, JobError, JobStatus
-from tasks.job_codec import Snapshot, decode_job, encode_optional, encode_request
+from tasks.job_codec import Snapshot, decode_job, encode_optional, encode_request, work_of
 from tasks.store import Event, Hint, NewJob, Written
 
 _MAX_EVENTS = 256
@@ -84,11 +86,16 @@ class MemoryRecords:
         self._entries: dict[str, Entry] = {}
         self._num_created = 0
         self._num_events = 0
+        self.counters: Counter[str] = Counter()
+
+    def count(self, entry: Entry, what: str, by: int = 1) -> None:
+        self.counters[f"{entry.model} {what}"] += by
 
     def add(self, new: NewJob) -> Entry:
         self._num_created += 1
         entry = self._entries[new.job_id] = Entry.queued(new, self._num_created, self.now())
         self.pace_s.setdefault(entry.model, None)
+        self.count(entry, "created")
         if new.rejected is None:
             self.enqueue(entry)
             self.emit_status(entry, "status")
@@ -143,7 +150,7 @@ class MemoryRecords:
         entry.status = to
         entry.record["status"] = to.value
         if to is JobStatus.QUEUED:
-            for name in ("worker", "started", "progress"):
+            for name in ("worker", "started", "progress", "told"):
                 entry.record.pop(name, None)
             entry.is_solo = False
             self.enqueue(entry)
@@ -151,11 +158,14 @@ class MemoryRecords:
         if to.is_terminal:
             self.emit_status(entry, "done")
             entry.record["finished"] = str(self.now())
+            error = json.loads(entry.record.get("error", "null"))
+            self.count(entry, f"ended {to.value}" + (f" {error['type']}" if error else ""))
             entry.expires_ms = self.now() + self._ttl_ms
             self.abort_wishes.discard(entry.job_id)
 
     def enqueue(self, entry: Entry) -> None:
         entry.hinted_ms, entry.hints = self.now(), 0
+        entry.record["queued"] = str(self.now())
         self.set_hint_due(entry, self.now() + _HINT_BASE_MS)
 
     def set_hint_due(self, entry: Entry, due_ms: int) -> None:
@@ -198,11 +208,17 @@ class MemoryRecords:
         self._notify()
 
     def position(self, entry: Entry) -> int | None:
+        load = self.load(entry)
+        return None if load is None else load.position
+
+    def load(self, entry: Entry) -> Load | None:
         if entry.status is not JobStatus.QUEUED:
             return None
-        return sum(other.rank < entry.rank for other in self.having(JobStatus.QUEUED, entry.model))
+        queued = self.having(JobStatus.QUEUED, entry.model)
+        position = sum(other.rank < entry.rank for other in queued)
+        return Load(position, len(queued), sum(work_of(other.new.request) for other in queued))
 
-    def read(self, entry: Entry, num_workers: int) -> Job:
+    def read(self, entry: Entry, speeds: tuple[Speed, ...]) -> Job:
         num_running = len(self.having(JobStatus.RUNNING, entry.model))
-        facts = (self.position(entry), self.pace_s[entry.model] or None, num_running, num_workers)
+        facts = (self.load(entry), self.pace_s[entry.model] or None, num_running, speeds)
         return decode_job(Snapshot(entry.job_id, entry.record, self.now(), *facts))

@@ -14,12 +14,13 @@ from tasks import store_codec as codec
 from tasks.broker_queues import depths, queue_lists
 from tasks.connection import BLOCK_SLICE_S, connect, explain, where
 from tasks.errors import SafelightError, StoreUnavailable
-from tasks.job import Job, JobError, JobStatus, Progress
+from tasks.job import Job, JobError, JobMetrics, JobStatus, Progress
 from tasks.store import (
     Claimed,
     Created,
     Event,
     Hint,
+    JobFacts,
     Lease,
     NewJob,
     NotClaimed,
@@ -27,6 +28,7 @@ from tasks.store import (
     Page,
     QueueStats,
     Reaped,
+    Totals,
     Written,
 )
 from tasks.store_codec import Call
@@ -143,8 +145,10 @@ class RedisJobStore:
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
         return self._run(codec.finish(job_id, attempt, outcome))
 
-    def retry(self, job_id: str, attempt: int, error: JobError, max_attempts: int) -> JobStatus | Written:
-        return self._run(codec.retry(job_id, attempt, error, max_attempts))
+    def retry(
+        self, job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics | None = None
+    ) -> JobStatus | Written:
+        return self._run(codec.retry(job_id, attempt, error, max_attempts, metrics or JobMetrics()))
 
     def release(self, job_id: str, attempt: int) -> Written:
         return self._run(codec.release(job_id, attempt))
@@ -178,6 +182,12 @@ class RedisJobStore:
 
     def workers(self) -> Sequence[Mapping[str, Any]]:
         return self._run(codec.workers())
+
+    def explain(self, job_id: str) -> JobFacts:
+        return self._run(codec.explain(job_id))
+
+    def totals(self) -> Totals:
+        return self._run(codec.totals())
 
     def dead_letters(self, limit: int = 100) -> Sequence[str]:
         return self._run(codec.dead_letters(limit))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -19,12 +19,15 @@ from pydantic import (
 )
 
 from tasks.errors import InvalidRequest
+from tasks.output_prefix import clean_prefix
+from tasks.redaction import shown_uri
 
 MAX_SEED = 2**63 - 1
 MAX_METADATA_BYTES = 16 * 1024
 #: JSON readers give up somewhere above this; a record that was written must be readable.
 MAX_METADATA_DEPTH = 64
-MAX_PREFIX = 256
+_MAX_FIELD, _MAX_MESSAGE = 200, 1_000
+_MAX_URI = 8_192
 IMAGE_FORMATS = ("png", "jpeg", "webp")
 VIDEO_FORMATS = ("mp4", "webp", "gif")
 AUDIO_FORMATS = ("wav", "flac")
@@ -48,10 +51,39 @@ _Encodable = AfterValidator(_encodable)
 def _media_uri(uri: str) -> str:
     if not uri.startswith(("s3://", "https://", "http://", "data:")):
         raise ValueError("must be an s3://, https:// or data: URI")
-    return uri
+    if uri.startswith("data:"):  # base64 may come in lines
+        return uri
+    if len(uri) > _MAX_URI:
+        raise ValueError(f"must have at most {_MAX_URI} characters")
+    if re.search(r"[\x00-\x1f\x7f]" if uri.startswith("s3:") else r"[\x00-\x20\x7f]", uri):
+        raise ValueError("must not hold control characters, and as a URL no space")
+    return _without_login(uri)
+
+
+def _without_login(url: str) -> str:
+    """Records are read by many, so a password has no place in one; and `https://good.example@evil.example` misleads."""
+    match = re.match(r"https?://([^/?#]*)", url)
+    if match and re.search(r"[@\\]", match[1]):
+        raise ValueError("must not carry a user name, a password or a backslash before its path")
+    return url
 
 
 MediaURI = Annotated[str, _Encodable, AfterValidator(_media_uri)]
+
+
+WebhookURL = Annotated[
+    str,
+    Field(max_length=2_048, pattern=r"^https?://[^\s\x00-\x20\x7f]+$"),
+    _Encodable,
+    AfterValidator(_without_login),
+]
+
+
+def _no_boolean(value: object) -> object:
+    """Python counts `true` as 1."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not true or false")
+    return value
 
 
 class LoraRequest(BaseModel):
@@ -60,12 +92,31 @@ class LoraRequest(BaseModel):
     name: Annotated[str, Field(min_length=1, max_length=128, pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$")]
     scale: Annotated[float, Field(ge=-4, le=4, allow_inf_nan=False)] = 1.0
 
+    _scale_is_a_number = field_validator("scale", mode="before")(_no_boolean)
+
 
 def _at_most_16(items: object) -> object:
     """Before any item is looked at: a million wrong ones would take half a minute to tell."""
     if isinstance(items, list | tuple) and len(items) > 16:
         raise ValueError(f"has {len(items)} entries; at most 16")
     return items
+
+
+_NUMBERS = (
+    "height",
+    "width",
+    "num_inference_steps",
+    "guidance_scale",
+    "seed",
+    "num_outputs",
+    "strength",
+    "num_frames",
+    "fps",
+    "duration_s",
+    "priority",
+    "deadline_s",
+    "preview_every",
+)
 
 
 class GenerationRequest(BaseModel):
@@ -83,8 +134,9 @@ class GenerationRequest(BaseModel):
     #: Drawn and recorded when absent; output k uses seed + k.
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     num_outputs: Annotated[int, Field(ge=1, le=16)] = 1
-    image: MediaURI | None = None
-    mask_image: MediaURI | None = None
+    #: Not shown by `repr`, as other URLs: presigned ones carry a signature, and `data:` ones megabytes.
+    image: Annotated[MediaURI | None, Field(repr=False)] = None
+    mask_image: Annotated[MediaURI | None, Field(repr=False)] = None
     strength: Annotated[float, Field(gt=0, le=1)] | None = None
     num_frames: Annotated[int, Field(ge=1, le=10_000)] | None = None
     fps: Annotated[float, Field(gt=0, le=240)] | None = None
@@ -101,30 +153,21 @@ class GenerationRequest(BaseModel):
     group: Annotated[str, Field(min_length=1, max_length=128), _Encodable] | None = None
     #: A newer job of the group aborts the older ones.
     supersede: bool = False
-    webhook_url: (
-        Annotated[str, Field(max_length=2_048, pattern=r"^https?://[^\s\x00-\x20\x7f]+$"), _Encodable] | None
-    ) = None
+    webhook_url: Annotated[WebhookURL | None, Field(repr=False)] = None
     #: Denoising steps between previews; 0 is off.
     preview_every: Annotated[int, Field(ge=0, le=1_000)] = 0
     #: A relative folder; ends in `/` once checked.
     output_prefix: Annotated[str, _Encodable] = ""
     metadata: dict[str, Any] = Field(default_factory=dict)
 
-    @field_validator("output_prefix")
-    @classmethod
-    def _clean_prefix(cls, prefix: str) -> str:
-        if prefix == "":
-            return prefix
-        if prefix.startswith("/"):
-            raise ValueError("must be a relative path")
-        path = "/".join(part for part in prefix.split("/") if part)
-        if len(path) > MAX_PREFIX:
-            raise ValueError(f"must have at most {MAX_PREFIX} characters")
-        if "\\" in path or any(part in (".", "..") for part in path.split("/")):
-            raise ValueError("must be a relative path without '.', '..' or backslash")
-        if re.search(r"[\x00-\x1f\x7f]", prefix):
-            raise ValueError("must not hold control characters")
-        return path + "/"
+    _numbers_are_numbers = field_validator(*_NUMBERS, mode="before")(_no_boolean)
+    _prefix_is_a_folder = field_validator("output_prefix")(clean_prefix)
+
+    def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
+        """For logs and tracebacks: URIs without what signs them or logs in."""
+        for name, value in super().__repr_args__():
+            is_uri = name in ("image", "mask_image", "webhook_url") and value is not None
+            yield name, shown_uri(value) if is_uri else value
 
     @field_validator("metadata")
     @classmethod
@@ -198,4 +241,5 @@ def invalid_request(error: ValidationError) -> InvalidRequest:
         field, _, message = message.partition(": ")
     if first["type"] == "extra_forbidden":
         message = "is not a field of a request"
-    return InvalidRequest(field, message)
+    # A name may have come with megabytes, and both go into records, answers and logs.
+    return InvalidRequest(field[:_MAX_FIELD], message[:_MAX_MESSAGE])

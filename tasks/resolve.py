@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
 from tasks.errors import InvalidRequest
@@ -12,15 +13,34 @@ from tasks.request import GenerationRequest
 
 
 def resolve(request: GenerationRequest, models: Models) -> GenerationRequest:
-    """The request with every default and the seed in place. Raises `InvalidRequest` naming the field."""
+    """The request with every default and the seed in place. Raises `InvalidRequest` naming the first wrong field."""
+    spec = _spec(request, models)
+    resolved = request.model_copy(update=_filled(request, spec))
+    for fault in _faults(resolved, spec):
+        raise fault
+    return resolved
+
+
+def faults_of(request: GenerationRequest, models: Models) -> list[InvalidRequest]:
+    """Everything that the model cannot do of a request; none: `resolve` takes it."""
+    try:
+        spec = _spec(request, models)
+    except InvalidRequest as fault:
+        return [fault]
+    return list(_faults(request.model_copy(update=_filled(request, spec)), spec))
+
+
+def _spec(request: GenerationRequest, models: Models) -> ModelSpec:
     spec = models.default if request.model is None else models.get(request.model)
     if spec is None:
         raise InvalidRequest("model", f"unknown model {request.model!r}; this system serves {', '.join(models.names)}")
-    resolved = request.model_copy(update=_filled(request, spec))
-    _check_size(resolved, spec)
-    _check_inputs(resolved, spec)
-    _check_modality(resolved, spec)
-    return resolved
+    return spec
+
+
+def _faults(resolved: GenerationRequest, spec: ModelSpec) -> Iterator[InvalidRequest]:
+    yield from _size_faults(resolved, spec)
+    yield from _input_faults(resolved, spec)
+    yield from _modality_faults(resolved, spec)
 
 
 def _filled(request: GenerationRequest, spec: ModelSpec) -> dict[str, Any]:
@@ -47,65 +67,67 @@ def _filled(request: GenerationRequest, spec: ModelSpec) -> dict[str, Any]:
     return filled
 
 
-def _check_size(request: GenerationRequest, spec: ModelSpec) -> None:
+def _size_faults(request: GenerationRequest, spec: ModelSpec) -> Iterator[InvalidRequest]:
     limits = spec.limits
-    for field, size in (("height", request.height), ("width", request.width)):
-        assert size is not None
-        if not limits.min_size <= size <= limits.max_size:
-            raise InvalidRequest(
-                field, f"{size} is outside {limits.min_size} to {limits.max_size} of model {spec.name}"
-            )
-        if size % limits.size_multiple:
-            raise InvalidRequest(field, f"{size} is not a multiple of {limits.size_multiple}")
     assert request.height and request.width and request.num_inference_steps
+    sides = [*_side_faults("height", request.height, spec), *_side_faults("width", request.width, spec)]
+    yield from sides
     if request.num_inference_steps > limits.max_steps:
-        raise InvalidRequest("num_inference_steps", f"{request.num_inference_steps} is above {limits.max_steps}")
+        yield InvalidRequest("num_inference_steps", f"{request.num_inference_steps} is above {limits.max_steps}")
     if request.num_outputs > limits.max_outputs:
-        raise InvalidRequest("num_outputs", f"{request.num_outputs} is above {limits.max_outputs} of model {spec.name}")
+        yield InvalidRequest("num_outputs", f"{request.num_outputs} is above {limits.max_outputs} of model {spec.name}")
     pixels = request.height * request.width * request.num_outputs * (request.num_frames or 1)
-    if pixels > limits.max_pixels:
-        raise InvalidRequest(
+    if pixels > limits.max_pixels and not sides:
+        yield InvalidRequest(
             "num_outputs", f"{pixels} pixels in all are above {limits.max_pixels} of model {spec.name}"
         )
 
 
-def _check_inputs(request: GenerationRequest, spec: ModelSpec) -> None:
+def _side_faults(field: str, size: int, spec: ModelSpec) -> Iterator[InvalidRequest]:
+    limits = spec.limits
+    if not limits.min_size <= size <= limits.max_size:
+        yield InvalidRequest(field, f"{size} is outside {limits.min_size} to {limits.max_size} of model {spec.name}")
+    elif size % limits.size_multiple:
+        yield InvalidRequest(field, f"{size} is not a multiple of {limits.size_multiple}")
+
+
+def _input_faults(request: GenerationRequest, spec: ModelSpec) -> Iterator[InvalidRequest]:
     if request.image is not None and not spec.image_input:
-        raise InvalidRequest("image", f"model {spec.name} takes no image")
+        yield InvalidRequest("image", f"model {spec.name} takes no image")
     if request.mask_image is not None and not spec.mask_input:
-        raise InvalidRequest("mask_image", f"model {spec.name} cannot inpaint")
+        yield InvalidRequest("mask_image", f"model {spec.name} cannot inpaint")
     if request.strength is not None:
         assert request.num_inference_steps
         if int(request.strength * request.num_inference_steps) < 1:
-            raise InvalidRequest(
+            yield InvalidRequest(
                 "strength",
                 f"{request.strength} of {request.num_inference_steps} steps leaves no step to run; "
                 f"use at least {math.ceil(1000 / request.num_inference_steps) / 1000:g}",
             )
     if request.noise_scheduler is not None and request.noise_scheduler not in spec.noise_schedulers:
         known = ", ".join(spec.noise_schedulers) or "only its own"
-        raise InvalidRequest(
+        yield InvalidRequest(
             "noise_scheduler", f"{request.noise_scheduler!r} is unknown to model {spec.name}; it has {known}"
         )
     if len(request.loras) > spec.max_loras:
-        raise InvalidRequest("loras", f"has {len(request.loras)} entries; model {spec.name} takes {spec.max_loras}")
+        yield InvalidRequest("loras", f"has {len(request.loras)} entries; model {spec.name} takes {spec.max_loras}")
     for index, lora in enumerate(request.loras):
         if lora.name not in spec.loras:
             known = ", ".join(spec.loras) or "none"
-            raise InvalidRequest(
+            yield InvalidRequest(
                 f"loras.{index}.name", f"{lora.name!r} is unknown to model {spec.name}; it has {known}"
             )
 
 
-def _check_modality(request: GenerationRequest, spec: ModelSpec) -> None:
+def _modality_faults(request: GenerationRequest, spec: ModelSpec) -> Iterator[InvalidRequest]:
     if request.output_format not in FORMATS[spec.modality]:
         formats = ", ".join(FORMATS[spec.modality])
-        raise InvalidRequest("output_format", f"{request.output_format} is not for {spec.modality}; use {formats}")
+        yield InvalidRequest("output_format", f"{request.output_format} is not for {spec.modality}; use {formats}")
     if spec.modality == "image":
         for field in ("num_frames", "fps", "duration_s"):
             if getattr(request, field) is not None:
-                raise InvalidRequest(field, f"model {spec.name} makes still images")
+                yield InvalidRequest(field, f"model {spec.name} makes still images")
     if request.num_frames is not None and request.num_frames > spec.limits.max_frames:
-        raise InvalidRequest("num_frames", f"{request.num_frames} is above {spec.limits.max_frames}")
+        yield InvalidRequest("num_frames", f"{request.num_frames} is above {spec.limits.max_frames}")
     if request.duration_s is not None and request.duration_s > spec.limits.max_duration_s:
-        raise InvalidRequest("duration_s", f"{request.duration_s} is above {spec.limits.max_duration_s}")
+        yield InvalidRequest("duration_s", f"{request.duration_s} is above {spec.limits.max_duration_s}")

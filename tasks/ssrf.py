@@ -41,7 +41,31 @@ _REFUSED_V4 = [
 ]
 _GLOBAL_V6 = ipaddress.IPv6Network("2000::/3")
 _REFUSED_V6 = [ipaddress.IPv6Network(text) for text in ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")]
+#: Below 1024 only these; above all but those that the Fetch standard blocks, which speak other protocols.
+_WEB_PORTS = frozenset({80, 443})
+_OTHER_PORTS = frozenset(
+    {
+        1719,
+        1720,
+        1723,
+        2049,
+        3659,
+        4045,
+        4190,
+        5060,
+        5061,
+        6000,
+        6379,
+        6566,
+        *range(6665, 6670),
+        6679,
+        6697,
+        10080,
+        11211,
+    }
+)
 _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
+_LOCAL_NAME = re.compile(r"(.+\.)?localhost\.?", re.ASCII | re.IGNORECASE)  # loopback by RFC 6761
 _ODD_NUMBER = re.compile(r"(0x[0-9a-f]*|\d+)(\.(0x[0-9a-f]*|\d+))*\.?", re.ASCII | re.IGNORECASE)
 
 
@@ -65,14 +89,43 @@ def is_public(address: str) -> bool:
     return ip.is_global and not ip.is_multicast and not any(ip in network for network in _REFUSED_V4)
 
 
+def check_url(url: str, allow_private: bool) -> None:
+    """What the text of a URL tells, before any name is looked up. Raises `ForbiddenAddress`."""
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise ForbiddenAddress(f"is not a URL: {error}") from None
+    host = parsed.raw_host.decode("ascii")
+    if parsed.scheme not in ("http", "https") or not host or parsed.userinfo or (parsed.port or 1) > 65_535:
+        raise ForbiddenAddress("only http and https URLs with a host and without a password are fetched")
+    if not allow_private:
+        _check_literal(host)
+
+
+def _check_literal(host: str) -> None:
+    if _is_address(host):
+        if not is_public(host):
+            raise ForbiddenAddress(f"{host} is not on the public internet")
+    elif _ODD_NUMBER.fullmatch(host):
+        raise ForbiddenAddress(f"{host} is an unusual spelling of an IP address")
+    elif _LOCAL_NAME.fullmatch(host):
+        raise ForbiddenAddress(f"{host} is not on the public internet")
+
+
 def checked_addresses(host: str, port: int, allow_private: bool, timeout_s: float = _DNS_TIMEOUT_S) -> list[str]:
     """The addresses of `host`, every one of them public. Raises `ForbiddenAddress`."""
-    if not allow_private and _ODD_NUMBER.fullmatch(host) and not _is_address(host):
-        raise ForbiddenAddress(f"{host} is an unusual spelling of an IP address")
+    if not allow_private:
+        _check_literal(host)
     addresses = _resolve(host, port, timeout_s)
-    if not allow_private and (private := [address for address in addresses if not is_public(address)]):
-        raise ForbiddenAddress(f"{host} is not on the public internet ({private[0]})")
+    if not allow_private and not all(is_public(address) for address in addresses):
+        # Without the address: names of the inner network are not to be looked up through us.
+        raise ForbiddenAddress(f"{host} is not on the public internet")
     return addresses
+
+
+def is_web_port(port: int) -> bool:
+    """Whether a stranger may name it: nothing but HTTP is to hear from us, whatever a request would mean to it."""
+    return port in _WEB_PORTS or (port >= 1024 and port not in _OTHER_PORTS)
 
 
 def _is_address(host: str) -> bool:
@@ -122,6 +175,8 @@ class GuardedTransport(httpx.BaseTransport):
         port = url.port or (443 if url.scheme == "https" else 80)
         if url.scheme not in ("http", "https") or not host or url.userinfo:
             raise ForbiddenAddress("only http and https URLs with a host and without a password are fetched")
+        if not self._allow_private and not is_web_port(port):
+            raise ForbiddenAddress(f"port {port} is none of the web")
         deadline = request.extensions.get("deadline") or Deadline(_DEFAULT_TIMEOUT_S)
         failure: httpx.TransportError = httpx.ConnectTimeout("no time left")
         patience_s = min(_DNS_TIMEOUT_S, deadline.remaining_s)

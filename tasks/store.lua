@@ -3,7 +3,7 @@ Every move of a job, as one script:  EVALSHA … KEYS: the jobs' keys  ARGV: pre
 
 The table MOVES is the state machine; `move` is the only writer of `status`. A worker's write names its attempt and
 changes nothing when that is not the running one. Times are ms of the server's TIME; a non-empty now_ms replaces it in
-tests. Redis 6.2 commands only. All keys begin with the prefix: on a Cluster it needs a hash tag.
+tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it needs a hash tag, as in `{safelight}:`.
 
   job:{id}        hash    the record. No TTL while live, PEXPIRE ttl_ms once terminal. Its fields:
                           request (JSON) model priority group digest deadline seq created: written once;
@@ -12,9 +12,12 @@ tests. Redis 6.2 commands only. All keys begin with the prefix: on a Cluster it 
                           token: of the claim, so that a repeated call after a lost reply is answered alike;
                           num_errors, crashes, solo_crashes, released: attempts that ended in an error, by a lapsed lease,
                           the same while isolated (solo = 1), by a drain; hinted, hints: time and number of Celery messages;
-                          preview, done: ids of the stream's newest preview and of its done event
+                          preview, done: ids of the stream's newest preview and of its done event;
+                          work: its outputs times its steps; queued: since when it waits; told: when progress was written;
+                          trace: W3C traceparent of whoever submitted it; batching: whose company its last attempt had
   events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end
-  abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends
+  abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends, and without a
+                          TTL until then: a Redis that evicts keys with one must not forget it
   idem:{key}      string  job id of an idempotency key; PX ttl_ms
   queue:{model}   zset    queued ids by priority (9 first), then seq: ZRANK is the position
   running:{model} zset    running ids by claim time
@@ -26,7 +29,11 @@ tests. Redis 6.2 commands only. All keys begin with the prefix: on a Cluster it 
   expiry          zset    "id" or "id group" of terminal jobs by the time at which their record goes; `trim` clears the indexes
   worker:{name}   string  JSON of its last beat, PX; `workers` zset: names by the time they are given up
   webhooks        zset    ended jobs that have a webhook_url, by the time at which to tell it; see tasks/webhook_queue.py
+  videos          zset    jobs made through /v1/videos by time of creation; see tasks/video_index.py
   pace            hash    model -> moving average of the seconds that a successful attempt takes
+  work            hash    model -> sum of the work of its queued jobs
+  speeds:{model}  hash    worker -> how fast it serves the model, as of its last beat; see tasks/eta.py
+  counters        hash    "model what label …" -> how often; see tasks/tally.py
   seq             string  counter of jobs: the order of creation
 ]]
 local P, verb, TTL = ARGV[1], ARGV[2], tonumber(ARGV[4])
@@ -45,7 +52,7 @@ local MOVES = {
 local EVENTS_TTL, HINT_BASE, MAX_ATTEMPTS_EXTRA, CRASHES_TO_SOLO, MAX_SOLO_CRASHES = 300000, 5000, 10, 2, 2
 local TEXTS = {'status', 'model', 'group', 'worker', 'token'}
 local NUMBERS = {'attempt', 'priority', 'seq', 'deadline', 'started', 'num_errors', 'crashes', 'solo', 'solo_crashes',
-                 'released', 'hints', 'hinted'}
+                 'released', 'hints', 'hinted', 'work'}
 
 local function key(name, part) return P .. name .. (part and (':' .. part) or '') end
 local function is_terminal(status) return next(MOVES[status]) == nil end
@@ -57,6 +64,14 @@ local function load(id)
   if not job.status then return nil end
   for index, number in ipairs(call('HMGET', job.key, unpack(NUMBERS))) do job[NUMBERS[index]] = tonumber(number or 0) end
   return job
+end
+
+local function count(model, what, by) call('HINCRBY', key('counters'), model .. ' ' .. what, by or 1) end
+
+-- What an attempt measured: field, amount, …
+local function observe(job, ...)
+  local args = {...}
+  for at = 1, #args, 2 do count(job.model, args[at], args[at + 1]) end
 end
 
 local function emit(job, type, data)
@@ -76,7 +91,9 @@ end
 -- The record and the indexes of a job that has just ended.
 local function close(job)
   call('HSET', job.key, 'finished', now, 'done', emit_status(job, 'done'))
-  call('HDEL', job.key, 'token', 'num_errors', 'crashes', 'solo', 'solo_crashes', 'released', 'hints', 'hinted', 'preview')
+  count(job.model, job.error_type and 'ended ' .. job.status .. ' ' .. job.error_type or 'ended ' .. job.status)
+  call('HDEL', job.key, 'token', 'num_errors', 'crashes', 'solo', 'solo_crashes', 'released', 'hints', 'hinted', 'preview',
+       'work', 'queued', 'told')
   call('PEXPIRE', job.key, TTL)
   call('PEXPIRE', key('events', job.id), math.min(TTL, EVENTS_TTL))
   call('DEL', key('abort', job.id))
@@ -93,8 +110,9 @@ end
 
 -- Whoever queues a job publishes its first message as well; the sweep is for the lost ones.
 local function enqueue(job)
-  call('HSET', job.key, 'hinted', now, 'hints', 0)
+  call('HSET', job.key, 'hinted', now, 'hints', 0, 'queued', now)
   call('ZADD', key('queue', job.model), (9 - job.priority) * 2 ^ 40 + job.seq, job.id)
+  call('HINCRBY', key('work'), job.model, job.work)
   set_hint_due(job, now + HINT_BASE)
 end
 
@@ -106,11 +124,12 @@ local function move(job, to)
   call('HSET', job.key, 'status', to)
   call('ZREM', key('status', from), job.id)
   call('ZADD', key('status', to), job.seq, job.id)
-  call('ZREM', key(from == 'queued' and 'queue' or 'running', job.model), job.id)
+  local left = call('ZREM', key(from == 'queued' and 'queue' or 'running', job.model), job.id)
+  if from == 'queued' and left == 1 then call('HINCRBY', key('work'), job.model, -job.work) end
   call('ZREM', key(from == 'queued' and 'hints' or 'leases'), job.id)
   if to == 'queued' then
     job.worker = nil
-    call('HDEL', job.key, 'worker', 'token', 'started', 'progress', 'solo')
+    call('HDEL', job.key, 'worker', 'token', 'started', 'progress', 'told', 'solo')
     enqueue(job)
   end
   emit_status(job, 'status')
@@ -119,6 +138,7 @@ end
 
 local function fail(job, error, is_dead)
   call('HSET', job.key, 'error', error)
+  job.error_type = cjson.decode(error).type
   if is_dead then call('ZADD', key('dead'), now, job.id) end
   move(job, 'failed')
 end
@@ -141,22 +161,27 @@ local function current(id, attempt)
   return 'ok', job
 end
 
--- {id, fields, position, pace, running, workers, now} for a reader, or nil.
+-- {id, fields, position, queued, work, pace, running, speeds, now} for a reader, or nil. What only an ETA needs is left
+-- out once the job has ended.
 local function snapshot(id)
   local fields = call('HGETALL', key('job', id))
   if #fields == 0 then return false end
   local model, status = unpack(call('HMGET', key('job', id), 'model', 'status'))
-  local position = status == 'queued' and call('ZRANK', key('queue', model), id) or -1
-  local workers = call('ZCOUNT', key('workers'), now, '+inf')
+  if is_terminal(status) then return {id, fields, -1, 0, 0, '', 0, {}, now} end
+  local queue = key('queue', model)
+  local position, queued, work = -1, 0, 0
+  if status == 'queued' then
+    position, queued, work = call('ZRANK', queue, id) or -1, call('ZCARD', queue), call('HGET', key('work'), model) or 0
+  end
   local pace, running = call('HGET', key('pace'), model) or '', call('ZCARD', key('running', model))
-  return {id, fields, position, pace, running, workers, now}
+  return {id, fields, position, queued, work, pace, running, call('HGETALL', key('speeds', model)), now}
 end
 
 local function abort(job)
   if job.status == 'queued' then
     move(job, 'aborted')
   elseif job.status == 'running' and not abort_wanted(job.id) then
-    call('SET', key('abort', job.id), '1', 'PX', TTL)
+    call('SET', key('abort', job.id), '1')
     emit_status(job, 'status', true)
   end
 end
@@ -189,11 +214,13 @@ local function trim(limit)
   end
 end
 
-local function write_record(id, request, model, priority, group, digest, deadline_ms)
+local function write_record(id, request, model, priority, group, digest, deadline_ms, trace, work)
   local job = {id = id, key = key('job', id), model = model, priority = tonumber(priority), attempt = 0, status = 'queued'}
+  job.work = tonumber(work)
   job.seq, job.deadline = call('INCR', key('seq')), deadline_ms ~= '' and now + tonumber(deadline_ms) or 0
   call('HSET', job.key, 'request', request, 'model', model, 'priority', priority, 'digest', digest, 'seq', job.seq,
-       'created', now, 'attempt', 0, 'status', 'queued')
+       'created', now, 'attempt', 0, 'status', 'queued', 'work', work)
+  if trace ~= '' then call('HSET', job.key, 'trace', trace) end
   if job.deadline > 0 then call('HSET', job.key, 'deadline', job.deadline) end
   call('ZADD', key('jobs'), job.seq, id)
   call('ZADD', key('status', 'queued'), job.seq, id)
@@ -206,7 +233,8 @@ local function write_record(id, request, model, priority, group, digest, deadlin
   return job
 end
 
-local function create_one(max_queued, id, request, model, priority, group, supersede, digest, idem, deadline_ms, rejected)
+local function create_one(max_queued, id, request, model, priority, group, supersede, digest, idem, deadline_ms, trace, work,
+                          rejected)
   local known = idem ~= '' and call('GET', key('idem', idem)) or id
   if call('EXISTS', key('job', known)) == 0 then known = id end
   local seen = call('HGET', key('job', known), 'digest')
@@ -218,9 +246,10 @@ local function create_one(max_queued, id, request, model, priority, group, super
   if call('ZSCORE', key('jobs'), id) then forget(id) end
   if idem ~= '' then call('SET', key('idem', idem), id, 'PX', TTL) end
   if supersede == '1' then abort_live(group, -1) end
-  local job = write_record(id, request, model, priority, group, digest, deadline_ms)
+  local job = write_record(id, request, model, priority, group, digest, deadline_ms, trace, work)
+  count(model, 'created')
   call('HSETNX', key('pace'), model, 0)
-  call('PEXPIRE', key('pace'), math.max(TTL, 2592000000))
+  for _, name in ipairs({'pace', 'counters'}) do call('PEXPIRE', key(name), math.max(TTL, 2592000000)) end
   if rejected ~= '' then
     add_error(job, rejected)
     fail(job, rejected, false)
@@ -240,6 +269,7 @@ local function lapse(id, max_attempts)
   local message = 'the worker stopped answering while it ran attempt ' .. job.attempt
   local error = cjson.encode({type = 'worker_lost', message = message, retryable = true, attempt = job.attempt})
   add_error(job, error)
+  count(job.model, 'lost')
   local crash = job.solo == 1 and 'solo_crashes' or 'crashes'
   job[crash] = call('HINCRBY', job.key, crash, 1)
   if abort_wanted(id) then
@@ -286,7 +316,7 @@ local VERBS = {}
 function VERBS.moves() return cjson.encode(MOVES) end
 
 function VERBS.create(max_queued, ...)
-  local args, width, replies = {...}, 10, {}
+  local args, width, replies = {...}, 12, {}
   for first = 1, #args, width do
     replies[#replies + 1] = create_one(max_queued, unpack(args, first, first + width - 1))
   end
@@ -346,6 +376,7 @@ function VERBS.claim(id, worker, lease_ms, token)
     return {'terminal'}
   else
     job.attempt, job.worker = call('HINCRBY', job.key, 'attempt', 1), worker
+    count(job.model, 'attempts')
     call('HSET', job.key, 'worker', worker, 'token', token, 'started', now)
     move(job, 'running')
     call('ZADD', key('running', job.model), now, id)
@@ -377,7 +408,7 @@ function VERBS.report(...)
   for at = 1, #args, 3 do
     local written, job = current(args[at], args[at + 1])
     if written == 'ok' then
-      call('HSET', job.key, 'progress', args[at + 2])
+      call('HSET', job.key, 'progress', args[at + 2], 'told', now)
       emit(job, 'progress', args[at + 2])
     end
   end
@@ -400,7 +431,7 @@ function VERBS.isolate(id, attempt)
 end
 
 -- Answers ok again to the attempt that ended the job so: its first reply may have been lost.
-function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, is_dead)
+function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, batching, is_dead, ...)
   local written, job = current(id, attempt)
   if written == 'terminal' then
     local ended = load(id)
@@ -408,9 +439,10 @@ function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, is
   elseif written ~= 'ok' then
     return written
   end
-  for field, text in pairs({outputs = outputs, warnings = warnings, metrics = metrics}) do
+  for field, text in pairs({outputs = outputs, warnings = warnings, metrics = metrics, batching = batching}) do
     if text ~= '' then call('HSET', job.key, field, text) end
   end
+  observe(job, ...)
   if error ~= '' then add_error(job, error) end
   if status == 'succeeded' then
     local seconds, pace = (now - job.started) / 1000, tonumber(call('HGET', key('pace'), job.model) or 0)
@@ -421,10 +453,11 @@ function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, is
   return written
 end
 
-function VERBS.retry(id, attempt, error, max_attempts, is_dead)
+function VERBS.retry(id, attempt, error, max_attempts, metrics, is_dead, ...)
   local written, job = current(id, attempt)
   if written ~= 'ok' then return written end
   add_error(job, error)
+  observe(job, ...)
   job.num_errors = call('HINCRBY', job.key, 'num_errors', 1)
   if abort_wanted(id) then
     move(job, 'aborted')
@@ -433,8 +466,10 @@ function VERBS.retry(id, attempt, error, max_attempts, is_dead)
   elseif job.num_errors >= tonumber(max_attempts) or is_worn_out(job, max_attempts) then
     fail(job, error, is_dead == '1')
   else
+    count(job.model, 'retried ' .. cjson.decode(error).type)
     move(job, 'queued')
   end
+  if is_terminal(job.status) and metrics ~= '' then call('HSET', job.key, 'metrics', metrics) end
   return job.status
 end
 
@@ -444,6 +479,7 @@ function VERBS.release(id, attempt)
     move(job, 'aborted')
   elseif written == 'ok' then
     call('HINCRBY', job.key, 'released', 1)
+    count(job.model, 'given_back')
     move(job, 'queued')
   end
   return written
@@ -477,24 +513,45 @@ end
 
 VERBS.models = function() return call('HKEYS', key('pace')) end
 
+-- For each model: {model, queued, running, priority, queued, oldest_ms, …} with those priorities that wait, 9 first.
 function VERBS.queues(...)
   local replies = {}
   for _, model in ipairs({...}) do
-    local queue, oldest = key('queue', model), nil
-    for rank = 0, 9 do
-      local first = call('ZRANGEBYSCORE', queue, rank * 2 ^ 40, '(' .. (rank + 1) * 2 ^ 40, 'LIMIT', 0, 1)[1]
+    local queue = key('queue', model)
+    local reply = {model, call('ZCARD', queue), call('ZCARD', key('running', model))}
+    for rank = 0, reply[2] > 0 and 9 or -1 do
+      local from, to = rank * 2 ^ 40, '(' .. (rank + 1) * 2 ^ 40
+      local first = call('ZRANGEBYSCORE', queue, from, to, 'LIMIT', 0, 1)[1]
       local created = first and tonumber(call('HGET', key('job', first), 'created'))
-      if created and (not oldest or created < oldest) then oldest = created end
+      if created then
+        for _, figure in ipairs({9 - rank, call('ZCOUNT', queue, from, to), math.max(0, now - created)}) do
+          reply[#reply + 1] = figure
+        end
+      end
     end
-    replies[#replies + 1] = {model, call('ZCARD', queue), call('ZCARD', key('running', model)), oldest and math.max(0, now - oldest) or -1}
+    replies[#replies + 1] = reply
   end
   return replies
 end
 
-function VERBS.beat(worker, info, ttl_ms)
+-- After the time to live: model, how fast the worker serves it ('' for one that takes no jobs), …
+function VERBS.beat(worker, info, ttl_ms, ...)
+  local args, ends = {...}, now + tonumber(ttl_ms)
   call('SET', key('worker', worker), info, 'PX', ttl_ms)
-  call('ZADD', key('workers'), now + tonumber(ttl_ms), worker)
+  call('ZADD', key('workers'), ends, worker)
   call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
+  for at = 1, #args, 2 do
+    local speeds = key('speeds', args[at])
+    call('HDEL', speeds, worker)
+    local known = call('HGETALL', speeds)
+    for entry = 1, #known, 2 do
+      if tonumber(string.match(known[entry + 1], '^%d+')) <= now then call('HDEL', speeds, known[entry]) end
+    end
+    if args[at + 1] ~= '' then
+      call('HSET', speeds, worker, string.format('%.0f', ends) .. ' ' .. args[at + 1])
+      call('PEXPIRE', speeds, ttl_ms)
+    end
+  end
 end
 
 function VERBS.workers()
@@ -503,6 +560,17 @@ function VERBS.workers()
     infos[#infos + 1] = call('GET', key('worker', worker)) or nil
   end
   return infos
+end
+
+-- A job, whether its abort is wanted, and what the live workers say of themselves; or nil.
+function VERBS.explain(id)
+  local found = snapshot(id)
+  return found and {found, abort_wanted(id) and 1 or 0, VERBS.workers()}
+end
+
+function VERBS.tally()
+  local backlog, given_up = call('ZCARD', key('webhooks')), call('ZCARD', key('webhooks_dead'))
+  return {call('HGETALL', key('counters')), backlog, given_up, call('ZCARD', key('dead'))}
 end
 
 function VERBS.dead_letters(limit) return call('ZREVRANGE', key('dead'), 0, limit - 1) end

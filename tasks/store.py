@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
 from tasks.errors import SafelightError
-from tasks.job import Job, JobError, JobMetrics, JobStatus, Output, Progress
+from tasks.job import Batching, Job, JobError, JobMetrics, JobStatus, Output, Progress
 from tasks.request import GenerationRequest
+from tasks.tally import Tally
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +27,8 @@ class NewJob:
     idempotency_key: str | None = None
     #: Recorded as failed at once: the request came without anyone to refuse it to.
     rejected: JobError | None = None
+    #: W3C traceparent of the call that made it; spans of its attempts join that trace.
+    trace: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +44,9 @@ class Claimed:
     attempt: int
     #: Two crashes while it shared a batch: it must run alone now.
     solo: bool
+    trace: str | None = None
+    #: Since when it had waited: its creation, or the end of the attempt before.
+    queued_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class Outcome:
     error: JobError | None = None
     warnings: Sequence[str] = ()
     metrics: JobMetrics = field(default_factory=JobMetrics)
+    batching: Batching | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +117,45 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class PriorityStats:
+    priority: int
+    queued: int
+    #: Age of the oldest of them, seconds.
+    oldest_s: float
+
+
+@dataclass(frozen=True, slots=True)
 class QueueStats:
     model: str
     queued: int
     running: int
     #: Age of the oldest queued job, seconds.
     oldest_s: float | None
+    #: Those priorities that wait, 9 first.
+    priorities: tuple[PriorityStats, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What was counted since the store was made, and what waits for webhooks and operators."""
+
+    tally: Tally
+    webhooks_waiting: int
+    webhooks_dead: int
+    dead_letters: int
+
+
+@dataclass(frozen=True, slots=True)
+class JobFacts:
+    """All that one atomic look tells about a job and those who could run it."""
+
+    job: Job
+    abort_wanted: bool
+    #: Lost leases, and those while it ran alone; of a live job.
+    crashes: int
+    solo_crashes: int
+    batching: Batching | None
+    workers: Sequence[Mapping[str, Any]]
 
 
 class JobStore(Protocol):
@@ -170,9 +211,12 @@ class JobStore(Protocol):
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
         """running → terminal. Also ok for the attempt that ended the job so before: its first answer may be lost."""
 
-    def retry(self, job_id: str, attempt: int, error: JobError, max_attempts: int) -> JobStatus | Written:
+    def retry(
+        self, job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics | None = None
+    ) -> JobStatus | Written:
         """A failed attempt: running → queued, or failed once `max_attempts` errors are recorded; aborted if wanted.
 
+        `metrics` are counted in any case, and recorded if the job ends.
         The new status, or why nothing was written. The caller publishes the hint of a job that is queued again.
         """
 
@@ -199,7 +243,13 @@ class JobStore(Protocol):
     def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:
         """Publish what a worker says of itself; it vanishes after `ttl_s` without another beat."""
 
-    def workers(self) -> Sequence[Mapping[str, Any]]: ...
+    def workers(self) -> Sequence[Mapping[str, Any]]:
+        """What the live workers say, those that still load their models (state `starting`) left out."""
+
+    def explain(self, job_id: str) -> JobFacts:
+        """Raises `UnknownJob`. Its workers include those that start."""
+
+    def totals(self) -> Totals: ...
 
     def dead_letters(self, limit: int = 100) -> Sequence[str]:
         """Ids of failed jobs kept for an operator, newest first."""

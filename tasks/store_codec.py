@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, Generic, TypeVar
 
 from tasks.errors import IdempotencyConflict, InvalidRequest, QueueFull, SafelightError, UnknownJob
-from tasks.job import Job, JobError, JobStatus, Progress
+from tasks.eta import Load, decode_speeds, speeds_of
+from tasks.job import Batching, Job, JobError, JobMetrics, JobStatus, Progress
 from tasks.job_codec import (
     Snapshot,
     decode_job,
@@ -18,21 +19,26 @@ from tasks.job_codec import (
     encode_request,
     is_dead_letter,
     moment,
+    work_of,
 )
 from tasks.store import (
     Claimed,
     Created,
     Event,
     Hint,
+    JobFacts,
     Lease,
     NewJob,
     NotClaimed,
     Outcome,
     Page,
+    PriorityStats,
     QueueStats,
     Reaped,
+    Totals,
     Written,
 )
+from tasks.tally import Tally, observations
 
 T = TypeVar("T")
 Argument = str | int | float
@@ -77,6 +83,7 @@ def _new_job(job: NewJob) -> list[Argument]:
     deadline_ms = "" if request.deadline_s is None else str(int(request.deadline_s * 1000))
     record: list[Argument] = [job.job_id, encode_request(request), request.model, request.priority, request.group or ""]
     record += [int(request.supersede), job.digest, job.idempotency_key or "", deadline_ms]
+    record += [job.trace or "", work_of(request)]
     return [*record, encode_optional(job.rejected)]
 
 
@@ -104,7 +111,7 @@ def new_record(new: NewJob, created_at: datetime | None, position: int | None) -
     if new.rejected is None:
         return job
     end = {"status": JobStatus.FAILED, "finished_at": created_at, "error": new.rejected, "errors": (new.rejected,)}
-    return job.model_copy(update=end)
+    return job.model_copy(update=end | {"metrics": JobMetrics(queue_ms=0.0, total_ms=0.0)})
 
 
 def get(job_id: str) -> Call[Job]:
@@ -138,7 +145,9 @@ def claim(job_id: str, worker: str, lease_s: float, token: str) -> Call[Claimed 
     def decode(reply: Any) -> Claimed | NotClaimed:
         if reply[0] != "claimed":
             return NotClaimed(reply[0])
-        return Claimed(_job(job_id, reply[3]), attempt=int(reply[1]), solo=bool(reply[2]))
+        found = _snapshot(reply[3])
+        trace, queued_at = found.record.get("trace"), moment(found.record.get("queued"))
+        return Claimed(decode_job(found), int(reply[1]), bool(reply[2]), trace, queued_at)
 
     return Call("claim", [job_id], [job_id, worker, int(lease_s * 1000), token], decode)
 
@@ -163,7 +172,7 @@ def report(progress: Mapping[tuple[str, int], Progress]) -> Call[None]:
 
 
 def encode_progress(progress: Progress) -> str:
-    return progress.model_dump_json(exclude={"queue_position", "eta_s"})
+    return progress.model_dump_json(exclude={"queue_position"} | ({"eta_s"} if progress.eta_s is None else set()))
 
 
 def preview(job_id: str, attempt: int, data: Mapping[str, Any]) -> Call[Written]:
@@ -178,8 +187,14 @@ def finish(job_id: str, attempt: int, outcome: Outcome) -> Call[Written]:
     check_outcome(outcome)
     warnings = json.dumps(list(outcome.warnings)) if outcome.warnings else ""
     texts = [encode_each(outcome.outputs), encode_optional(outcome.error), warnings, encode_optional(outcome.metrics)]
+    texts += ["" if outcome.batching is None else outcome.batching.model_dump_json()]
     is_dead = int(outcome.status is JobStatus.FAILED and is_dead_letter(outcome.error))
-    return Call("finish", [job_id], [job_id, attempt, outcome.status, *texts, is_dead], Written)
+    args: list[Argument] = [job_id, attempt, outcome.status, *texts, is_dead, *_flat(observations(outcome.metrics))]
+    return Call("finish", [job_id], args, Written)
+
+
+def _flat(pairs: Sequence[tuple[str, int]]) -> list[Argument]:
+    return [part for pair in pairs for part in pair]
 
 
 def check_outcome(outcome: Outcome) -> None:
@@ -187,11 +202,14 @@ def check_outcome(outcome: Outcome) -> None:
     assert (outcome.status is JobStatus.FAILED) == (outcome.error is not None), "a failure, and only that, has an error"
 
 
-def retry(job_id: str, attempt: int, error: JobError, max_attempts: int) -> Call[JobStatus | Written]:
+def retry(
+    job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics
+) -> Call[JobStatus | Written]:
     def decode(reply: str) -> JobStatus | Written:
         return Written(reply) if reply in list(Written) else JobStatus(reply)
 
-    args: list[Argument] = [job_id, attempt, encode_optional(error), max_attempts, int(is_dead_letter(error))]
+    args: list[Argument] = [job_id, attempt, encode_optional(error), max_attempts, encode_optional(metrics)]
+    args += [int(is_dead_letter(error)), *_flat(observations(metrics))]
     return Call("retry", [job_id], args, decode)
 
 
@@ -216,21 +234,55 @@ def models() -> Call[list[str]]:
 
 
 def queues(names: Sequence[str]) -> Call[list[QueueStats]]:
-    def decode(reply: Any) -> list[QueueStats]:
-        return [
-            QueueStats(model, queued, running, None if age_ms < 0 else age_ms / 1000)
-            for model, queued, running, age_ms in reply
-        ]
+    return Call("queues", [], names, lambda reply: [_queue_stats(*one) for one in reply])
 
-    return Call("queues", [], names, decode)
+
+def _queue_stats(model: str, queued: int, running: int, *figures: int) -> QueueStats:
+    triples = zip(figures[::3], figures[1::3], figures[2::3], strict=True)
+    priorities = tuple(PriorityStats(priority, num, age_ms / 1000) for priority, num, age_ms in triples)
+    return QueueStats(model, queued, running, max((one.oldest_s for one in priorities), default=None), priorities)
 
 
 def beat(worker: str, info: Mapping[str, Any], ttl_s: float) -> Call[None]:
-    return Call("beat", [], [worker, json.dumps(dict(info)), int(ttl_s * 1000)], lambda reply: None)
+    speeds = speeds_of(info)
+    args: list[Argument] = [worker, json.dumps(dict(info)), int(ttl_s * 1000)]
+    for model in info.get("models", {}):
+        args += [model, speeds[model].encode() if model in speeds else ""]
+    return Call("beat", [], args, lambda reply: None)
 
 
 def workers() -> Call[list[Mapping[str, Any]]]:
-    return Call("workers", [], [], lambda reply: [json.loads(info) for info in reply])
+    return Call("workers", [], [], lambda reply: [info for info in map(json.loads, reply) if serves(info)])
+
+
+def serves(info: Mapping[str, Any]) -> bool:
+    """Whether a beat is of a worker that has its models; one that loads them beats too."""
+    return info.get("state") != "starting"
+
+
+def explain(job_id: str) -> Call[JobFacts]:
+    def decode(reply: Any) -> JobFacts:
+        if not reply:
+            raise UnknownJob(job_id)
+        found = _snapshot(reply[0])
+        record = found.record
+        batching = Batching.model_validate_json(record["batching"]) if "batching" in record else None
+        crashes = int(record.get("crashes", 0)), int(record.get("solo_crashes", 0))
+        return JobFacts(decode_job(found), bool(reply[1]), *crashes, batching, [json.loads(info) for info in reply[2]])
+
+    return Call("explain", [job_id], [job_id], decode)
+
+
+def totals() -> Call[Totals]:
+    def decode(reply: Any) -> Totals:
+        fields, *figures = reply
+        return Totals(Tally({name: int(value) for name, value in _paired(fields).items()}), *figures)
+
+    return Call("tally", [], [], decode)
+
+
+def _paired(reply: Any) -> dict[str, str]:
+    return dict(zip(reply[::2], reply[1::2], strict=True))
 
 
 def dead_letters(limit: int) -> Call[list[str]]:
@@ -278,7 +330,8 @@ def _job(job_id: str, reply: Sequence[Any] | None) -> Job:
 
 
 def _snapshot(reply: Sequence[Any]) -> Snapshot:
-    job_id, fields, position, pace, num_running, num_workers, now_ms = reply
-    record = dict(zip(fields[::2], fields[1::2], strict=True))
+    job_id, fields, position, queued, work, pace, num_running, speeds, now_ms = reply
+    load = None if position < 0 else Load(position, queued, int(work))
     pace_s = float(pace or 0) or None
-    return Snapshot(job_id, record, now_ms, None if position < 0 else position, pace_s, num_running, num_workers)
+    alive = decode_speeds(list(_paired(speeds).values()), now_ms)
+    return Snapshot(job_id, _paired(fields), now_ms, load, pace_s, num_running, alive)

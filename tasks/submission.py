@@ -13,7 +13,9 @@ from tasks.job import JobStatus
 from tasks.models import Models
 from tasks.request import GenerationRequest, parse_request
 from tasks.resolve import resolve
+from tasks.settings import Settings
 from tasks.store import Created, Hint, NewJob
+from tasks.trace_context import traceparent_here
 
 RequestLike = GenerationRequest | Mapping[str, Any]
 _MAX_KEY = 255
@@ -27,15 +29,28 @@ def one_form(request: RequestLike | None, fields: Mapping[str, Any]) -> RequestL
 
 
 def new_job(
-    request: RequestLike, models: Models, *, idempotency_key: str | None = None, job_id: str | None = None
+    request: RequestLike,
+    models: Models,
+    settings: Settings | None = None,
+    *,
+    idempotency_key: str | None = None,
+    job_id: str | None = None,
 ) -> NewJob:
-    """Raises `InvalidRequest` naming the field, `job_id` and `idempotency_key` included."""
+    """Raises `InvalidRequest` naming the field, `job_id` and `idempotency_key` included.
+
+    With settings, addresses that no worker under them would ever ask are refused too.
+    """
     if job_id is not None and not is_job_id(job_id):
         raise InvalidRequest("job_id", "must be 1 to 64 of A-Z, a-z, 0-9, '_' and '-'")
     if idempotency_key is not None and not (0 < len(idempotency_key) <= _MAX_KEY and idempotency_key.isprintable()):
         raise InvalidRequest("idempotency_key", f"must be 1 to {_MAX_KEY} printable characters")
     parsed = parse_request(request if isinstance(request, GenerationRequest) else dict(request))
-    return NewJob(job_id or new_job_id(), resolve(parsed, models), digest(parsed), idempotency_key)
+    if settings is not None:
+        from tasks.reach import check_reach  # brings an HTTP client, which most producers never need
+
+        check_reach(parsed, settings)
+    trace = traceparent_here()
+    return NewJob(job_id or new_job_id(), resolve(parsed, models), digest(parsed), idempotency_key, trace=trace)
 
 
 def digest(request: GenerationRequest) -> str:

@@ -18,20 +18,26 @@ from tasks.job import Job, JobError
 from tasks.models import Models
 from tasks.request import parse_request
 from tasks.resolve import resolve
+from tasks.settings import Settings
 from tasks.store import JobStore, NewJob
 from tasks.submission import accepted, hints_for, new_job
+from tasks.trace_context import joining
 
 log = logging.getLogger(__name__)
 _PAUSE_S = 1.0
 
 
-def register_submit(app: Celery, store: JobStore, models: Models, hinter: Hinter) -> None:
+def register_submit(
+    app: Celery, store: JobStore, models: Models, hinter: Hinter, settings: Settings | None = None
+) -> None:
     """Register the task. Its message goes back to its queue while the store is full or away."""
 
     @app.task(name=SUBMIT, bind=True, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
     def submit(self: Any, request: Any = None, **fields: Any) -> str | None:
         try:
-            job = submit_message(self.request.id, one_message(request, fields), store, models, hinter)
+            # A header of the message, as OpenTelemetry's instrumentation of Celery writes it.
+            with joining(self.request.get("traceparent")):
+                job = submit_message(self.request.id, one_message(request, fields), store, models, hinter, settings)
         except (QueueFull, StoreUnavailable) as error:
             log.warning("task %s: %s", self.request.id, error)
             time.sleep(_PAUSE_S)  # a message that cannot be served now must not spin through the queue
@@ -47,14 +53,19 @@ def one_message(request: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def submit_message(
-    task_id: str, fields: Mapping[str, Any], store: JobStore, models: Models, hinter: Hinter
+    task_id: str,
+    fields: Mapping[str, Any],
+    store: JobStore,
+    models: Models,
+    hinter: Hinter,
+    settings: Settings | None = None,
 ) -> Job | None:
     """The job; for a bad request one that has failed, so that the producer sees why. None: no job can have that id."""
     if not is_job_id(task_id):
         log.error("a %s message was dropped: its task id %r cannot be a job's", SUBMIT, task_id[:80])
         return None
     try:
-        new = new_job(fields, models, job_id=task_id)
+        new = new_job(fields, models, settings, job_id=task_id)
     except InvalidRequest as error:
         new = _rejected(task_id, fields, models, error)
     try:

@@ -18,6 +18,7 @@ import httpx
 
 from tasks.errors import ConfigError, SafelightError, StoreUnavailable, UnknownJob
 from tasks.job import Job, rfc3339
+from tasks.logs import about
 from tasks.settings import Settings
 from tasks.ssrf import Deadline, GuardedTransport
 from tasks.webhook_queue import Delivery, WebhookQueue
@@ -127,6 +128,10 @@ class WebhookSender:
             log.warning("webhook of job %s: its record has expired; given up", delivery.job_id)
             self._queue.bury(delivery)
             return
+        with about(job_id=job.id, attempt=job.attempt, model=job.request.model):
+            self._deliver_end(delivery, job)
+
+    def _deliver_end(self, delivery: Delivery, job: Job) -> None:
         url = job.request.webhook_url
         if url is None or not job.status.is_terminal:
             self._queue.done(delivery)

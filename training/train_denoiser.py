@@ -73,7 +73,7 @@ class Sampler:
 def load_buckets(paths: list[str]) -> list[Bucket]:
     merged: dict[tuple[int, int], list[Bucket]] = {}
     for path in paths:
-        for size, bucket in torch.load(path, mmap=True).items():
+        for size, bucket in torch.load(path, mmap=True, weights_only=True).items():
             merged.setdefault(size, []).append(bucket)
     return [{k: torch.cat([b[k] for b in parts]) for k in parts[0]} for _, parts in sorted(merged.items())]
 

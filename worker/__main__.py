@@ -8,7 +8,9 @@ import os
 import sys
 
 from tasks.errors import ConfigError, StoreUnavailable
+from tasks.logs import configure_logs
 from tasks.settings import read_settings
+from tasks.tracing import tracing_from_environment
 from worker.allocator import keep_arenas_few
 
 
@@ -27,18 +29,17 @@ def main(argv: list[str] | None = None) -> int:
     keep_arenas_few()
     try:
         settings = read_settings()
-        logging.basicConfig(
-            level=settings.log_level.upper(), format="%(asctime)s %(levelname)s %(name)s: %(message)s", force=True
-        )
-        for chatty in ("botocore", "celery.app.trace", "celery.worker.strategy", "httpx"):
-            logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))
+        configure_logs(settings, worker=settings.worker_name)
+        tracing = tracing_from_environment("safelight-worker")
         from engine import ModelLoadError
         from worker.node import Node
 
         try:
-            return Node(settings, names).run()
+            return Node(settings, names, tracing).run()
         except ModelLoadError as error:
             return _leave(str(error), 1)
+        finally:
+            tracing.close()
     except ConfigError as error:
         return _leave(str(error), 2)
     except StoreUnavailable as error:

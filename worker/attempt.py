@@ -8,11 +8,15 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from enum import IntEnum
 
 from engine import Checkpoint
 from tasks.job import Job
+from tasks.job_codec import work_of
+from tasks.logs import about
+from tasks.tracing import NO_TRACING, Tracing
+from worker.account import StepPace, Times
 
 
 class Stop(IntEnum):
@@ -41,9 +45,16 @@ class Late(Exception):
 class Attempt:
     """The job as claimed, the fencing token, and the wish to stop."""
 
-    def __init__(self, job: Job, number: int, *, solo: bool) -> None:
+    def __init__(self, job: Job, number: int, *, solo: bool, tracing: Tracing = NO_TRACING) -> None:
         self.job = job
         self.number = number
+        self.tracing = tracing
+        #: The traceparent that its log lines name.
+        self.trace: str | None = None
+        self.times = Times()
+        self.pace = StepPace()
+        #: Row-steps that it still needs.
+        self.work_left: float = work_of(job.request)
         self.solo = solo
         self.claimed_at = time.monotonic()
         #: Set once the engine has put it into a batch; a drain lets it finish.
@@ -68,6 +79,10 @@ class Attempt:
     def request_id(self) -> str:
         """The engine's name for it: a job that comes back to the same process is another request."""
         return f"{self.job.id}.{self.number}"
+
+    def lines(self) -> AbstractContextManager[None]:
+        """Log lines of this thread meanwhile are about it."""
+        return about(job_id=self.job.id, attempt=self.number, model=self.job.request.model, trace=self.trace)
 
     @property
     def reason(self) -> Stop | None:

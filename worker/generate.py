@@ -30,14 +30,33 @@ from tasks.errors import InvalidRequest, StoreUnavailable
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader, LoadedImage
 from tasks.job import JobMetrics, JobStatus, Output
+from tasks.job import Progress as JobProgress
+from tasks.job_codec import work_of
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
+from tasks.trace_context import traceparent_here
+from tasks.tracing import NO_TRACING, Tracing
+from worker.account import batching, job_metrics
 from worker.attempt import Attempt, Attempts, Late, Stop, Stopped
+from worker.attempt_span import attempt_span, tell_end
 from worker.checkpoints import Checkpoints
+from worker.figures import NodeFigures
 from worker.gate import Gate
 from worker.previews import preview_data
 from worker.progress import ProgressWriter, progress_of
+from worker.stage_spans import StageSpans
 from worker.uploads import Uploader
-from worker.verdict import Abandon, Finish, GiveBack, LetGo, Retry, Verdict, attempt_error, failed, stopped
+from worker.verdict import (
+    Abandon,
+    Finish,
+    GiveBack,
+    LetGo,
+    Retry,
+    Verdict,
+    accounted,
+    attempt_error,
+    failed,
+    stopped,
+)
 
 log = logging.getLogger(__name__)
 
@@ -70,7 +89,11 @@ class Generate:
         stall_s: float,
         draining: Callable[[], bool],
         on_broken: Callable[[str], None],
+        tracing: Tracing = NO_TRACING,
+        figures: NodeFigures | None = None,
     ) -> None:
+        self._tracing = tracing
+        self._figures = figures or NodeFigures()
         self._store = store
         self._engines = engines
         self._hinter = hinter
@@ -98,12 +121,16 @@ class Generate:
             claimed = self._claim(job_id)
             if isinstance(claimed, NotClaimed):
                 return claimed.reason
-            attempt = Attempt(claimed.job, claimed.attempt, solo=claimed.solo)
-            with self._attempts.holding(attempt):
-                if self._draining():  # begun since the claim was sent: the drain may have missed this attempt
-                    attempt.stop(Stop.DRAIN)
-                verdict, outputs = self._attempt(attempt)
-                return self._settle(attempt, verdict, outputs)
+            attempt = Attempt(claimed.job, claimed.attempt, solo=claimed.solo, tracing=self._tracing)
+            with self._attempts.holding(attempt), attempt_span(self._tracing, claimed, self._worker) as span:
+                attempt.trace = traceparent_here() or claimed.trace
+                with attempt.lines():
+                    if self._draining():  # begun since the claim was sent: the drain may have missed this attempt
+                        attempt.stop(Stop.DRAIN)
+                    verdict, outputs = self._attempt(attempt)
+                    word = self._settle(attempt, verdict, outputs)
+                tell_end(span, verdict, word)
+                return word
 
     def _claim(self, job_id: str) -> Claimed | NotClaimed:
         while not self._draining():
@@ -154,7 +181,7 @@ class Generate:
             raise
         except ValueError as error:  # the engine's own checks of what it is given
             return failed(attempt, "invalid_request", str(error)), ()
-        load_ms = (time.monotonic() - began) * 1000
+        attempt.times.load_ms = (time.monotonic() - began) * 1000
         end = self._denoise(attempt, request)
         match end:
             case Aborted():
@@ -167,10 +194,13 @@ class Generate:
         attempt.seal = functools.partial(self._engine(attempt).sealed, request, end.media)
         began = time.monotonic()
         self._note(attempt, "uploading", *self._steps(attempt))
-        outputs = self._uploader.store(attempt, end.media)
-        metrics = _metrics(attempt, end, load_ms, (time.monotonic() - began) * 1000)
+        try:
+            outputs = self._uploader.store(attempt, end.media)
+        finally:
+            attempt.times.upload_ms = (time.monotonic() - began) * 1000
         warnings = (*warnings, *end.warnings, *_unmet(attempt))
-        outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=warnings, metrics=metrics)
+        outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=warnings)
+        self._figures.succeeded(attempt.job.request.model or "", _metrics(attempt))
         return Finish(outcome), outputs
 
     def _engine_gone(self, attempt: Attempt, why: str) -> Verdict:
@@ -192,7 +222,8 @@ class Generate:
         warnings: list[str] = []
         for field, uri in (("image", wish.image), ("mask_image", wish.mask_image)):
             if uri is not None:
-                loaded = self._load_image(attempt, uri, field)
+                with self._tracing.span("fetch inputs", {"safelight.field": field}, kind="client"):
+                    loaded = self._load_image(attempt, uri, field)
                 images[field] = loaded.image
                 warnings += loaded.warnings
         resume = self._checkpoints.find(attempt)
@@ -248,7 +279,9 @@ class Generate:
         engine = self._engine(attempt)
         stream = engine.submit(request)
         attempt.bind(lambda: self._leave(attempt, engine, request))
+        spans = StageSpans(self._tracing)
         for event in self._signs_of_life(attempt, stream):
+            spans.note(event)
             match event:
                 case Started():
                     attempt.started = True
@@ -257,6 +290,7 @@ class Generate:
                 case Preview(step=step, image=image):
                     self._preview(attempt, step, image)
                 case Completed() | Aborted() | Failed():
+                    attempt.times.engine, attempt.times.mode = event.metrics, engine.capabilities.mode
                     return event
         raise EngineClosed("the stream ended without an outcome")
 
@@ -267,7 +301,7 @@ class Generate:
     def _leave(self, attempt: Attempt, engine: DiffusionEngine, request: DiffusionRequest) -> None:
         """At a stop: out of the engine, at a drain with all that is done."""
         if attempt.reason is Stop.DRAIN and attempt.started and attempt.seal is None:
-            with attempt.leaving:
+            with attempt.leaving, attempt.lines():
                 try:
                     attempt.checkpoint = engine.export(request.request_id, _EXPORT_PATIENCE_S)
                 except (EngineClosed, TimeoutError, TypeError) as error:
@@ -306,7 +340,24 @@ class Generate:
         return num_steps, num_steps
 
     def _note(self, attempt: Attempt, stage: str, step: int, num_steps: int) -> None:
-        self._progress.note(attempt.key, progress_of(stage, step, num_steps))  # type: ignore[arg-type]
+        progress = progress_of(stage, step, num_steps)  # type: ignore[arg-type]
+        self._progress.note(attempt.key, progress.model_copy(update={"eta_s": self._eta_s(attempt, progress)}))
+
+    def _eta_s(self, attempt: Attempt, progress: JobProgress) -> float | None:
+        """By this attempt's own steps; before it has made two, by those that the engine measured lately."""
+        rest_s = self._figures.rest_s(attempt.job.request.model or "")
+        if progress.num_steps:
+            attempt.work_left = work_of(attempt.job.request) * (1 - progress.step / progress.num_steps)
+        if progress.stage in ("decoding", "uploading"):
+            return round(rest_s, 3) if rest_s else None
+        if progress.stage != "denoising":
+            return None
+        attempt.pace.note(progress.step, time.monotonic())
+        step_s = attempt.pace.step_s
+        if step_s is None:
+            step_ms = self._engine(attempt).stats().step_ms
+            step_s = None if step_ms is None else step_ms / 1000
+        return None if step_s is None else round(step_s * (progress.num_steps - progress.step) + rest_s, 3)
 
     # -- settling -----------------------------------------------------------------------------------------------
 
@@ -319,9 +370,10 @@ class Generate:
         away_since: float | None = None
         while True:
             if away_since is None:
-                verdict = _overruled(attempt, verdict)
+                verdict = accounted(_overruled(attempt, verdict), _metrics(attempt), batching(attempt.times))
             try:
-                word, keeps_outputs = self._write(attempt, verdict)
+                with self._tracing.span("finish", {"safelight.verdict": type(verdict).__name__}, kind="client"):
+                    word, keeps_outputs = self._write(attempt, verdict)
             except StoreUnavailable:
                 away_since = away_since or time.monotonic()
                 if self._draining() and time.monotonic() - away_since > self._lease_s:
@@ -345,7 +397,7 @@ class Generate:
                 done = written is Written.OK
                 return (outcome.status.value if done else written.value), done and bool(outcome.outputs)
             case Retry(error):
-                answer = self._store.retry(job_id, number, error, self._max_attempts)
+                answer = self._store.retry(job_id, number, error, self._max_attempts, _metrics(attempt))
                 if answer is JobStatus.QUEUED:
                     self._hint(attempt)
                 return answer.value, False
@@ -377,19 +429,5 @@ def _overruled(attempt: Attempt, verdict: Verdict) -> Verdict:
     return verdict if attempt.reason in (None, Stop.DRAIN) else stopped(attempt.reason)
 
 
-def _metrics(attempt: Attempt, end: Completed, load_ms: float, upload_ms: float) -> JobMetrics:
-    job = attempt.job
-    assert job.started_at is not None
-    before_ms = (job.started_at - job.created_at).total_seconds() * 1000
-    metrics = JobMetrics(
-        queue_ms=before_ms + end.metrics.queue_ms,
-        preprocess_ms=load_ms + end.metrics.encode_ms,
-        denoise_ms=end.metrics.denoise_ms,
-        decode_ms=end.metrics.decode_ms,
-        upload_ms=upload_ms,
-        total_ms=before_ms + (time.monotonic() - attempt.claimed_at) * 1000,
-        batch_size_mean=end.metrics.batch_rows_mean,
-        device_seconds=end.metrics.device_seconds,
-    )
-    rounded = {name: round(value, 3) for name, value in metrics.model_dump().items() if value is not None}
-    return metrics.model_copy(update=rounded)
+def _metrics(attempt: Attempt) -> JobMetrics:
+    return job_metrics(attempt.job, attempt.claimed_at, attempt.times)

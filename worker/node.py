@@ -8,7 +8,7 @@ import os
 import secrets
 import signal
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from celery import signals as celery_signals
@@ -17,22 +17,28 @@ from celery.worker import state as celery_state
 from engine import DiffusionEngine
 from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
-from tasks.connection import where
 from tasks.errors import ConfigError
 from tasks.hints import Hinter
+from tasks.ids import is_job_id
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
-from tasks.redis_fitness import read_info, require_fit
+from tasks.redis_address import parse_address
+from tasks.redis_rights import worker_samples
+from tasks.redis_start import check_start
 from tasks.redis_store import RedisJobStore, connect
 from tasks.settings import Settings
 from tasks.submit_task import register_submit
+from tasks.tracing import NO_TRACING, Tracing
 from tasks.webhook_queue import WebhookQueue
 from tasks.webhooks import WebhookSender
 from worker.aborts import AbortWatcher
+from worker.announce import BEAT_INTERVAL_S, Announcer, serve_metrics
 from worker.attempt import Attempts
 from worker.capacity import engine_config, num_slots, served
 from worker.checkpoints import Checkpoints
+from worker.consumer import CarefulConsumer
 from worker.drain import Drain
+from worker.figures import NodeFigures
 from worker.gate import Gate
 from worker.generate import Generate
 from worker.lease import LeaseKeeper
@@ -45,7 +51,6 @@ from worker.uploads import Uploader
 log = logging.getLogger(__name__)
 
 _RESCUE_INTERVAL_S = 1.0
-_BEAT_INTERVAL_S = 2.0
 _RESTART_PAUSE_S = 1.0
 #: After the grace period: time to write down that the rest is given back.
 _SETTLE_S = 5.0
@@ -54,14 +59,27 @@ _SETTLE_S = 5.0
 class Node:
     """Raises `StoreUnavailable`, `ConfigError` or the engine's load error from `run`, before any job is taken."""
 
-    def __init__(self, settings: Settings, model_names: Sequence[str] = ()) -> None:
+    def __init__(self, settings: Settings, model_names: Sequence[str] = (), tracing: Tracing = NO_TRACING) -> None:
         self._settings = settings
+        self._tracing = tracing
         self._models = load_models(settings.models)
         self._specs = served(self._models, model_names)
         #: One incarnation: a restarted process is another owner.
         self.name = f"{settings.worker_name}:{os.getpid()}:{secrets.token_hex(3)}"
+        self._submit_queues = settings.submit_queue_names
         self._attempts = Attempts()
         self._drain = Drain(self._attempts, settings.drain_grace_s)
+        self._figures = NodeFigures()
+        self._engines: dict[str, DiffusionEngine] = {}
+        self._announcer = Announcer(
+            self.name,
+            settings.worker_name,
+            [spec.name for spec in self._specs],
+            self._engines,
+            self._attempts,
+            self._figures,
+            lambda: self._drain.draining,
+        )
 
     def run(self) -> int:
         """Serve until a signal; the exit code."""
@@ -71,12 +89,21 @@ class Node:
             client, settings.key_prefix, result_ttl_s=settings.result_ttl_s, max_queued=settings.max_queued
         )
         artifacts = ArtifactStore(settings)
-        store.queues([spec.name for spec in self._specs])  # fails now, with a sentence, if Redis cannot be reached
-        if warning := require_fit(read_info(client), where(client)):
+        database = parse_address(settings.redis_url).db
+        names = [spec.name for spec in self._specs]
+        for warning in check_start(client, worker_samples(settings.key_prefix, names, self._submit_queues, database)):
             log.warning("%s", warning)
         artifacts.ensure_bucket()
         with contextlib.ExitStack() as stack:
-            engines = {spec.name: stack.enter_context(_load(spec)) for spec in self._specs}
+            if settings.metrics_port is not None:
+                stack.callback(serve_metrics(settings.metrics_port, self._announcer))
+            beats = Periodic("beat", lambda: self._announcer.beat(store), BEAT_INTERVAL_S)
+            stack.callback(beats.stop)
+            self._announcer.beat(store)
+            beats.start()
+            engines = self._engines
+            for spec in self._specs:
+                engines[spec.name] = stack.enter_context(_load(spec))
             hinter = Hinter(settings)
             progress = ProgressWriter(store)
             generate = Generate(
@@ -84,7 +111,7 @@ class Node:
                 engines=engines,
                 hinter=hinter,
                 inputs=InputLoader(settings, artifacts),
-                uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s),
+                uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s, figures=self._figures),
                 checkpoints=Checkpoints(artifacts, settings.s3_prefix),
                 attempts=self._attempts,
                 progress=progress,
@@ -95,21 +122,21 @@ class Node:
                 stall_s=settings.stall_s,
                 draining=lambda: self._drain.draining,
                 on_broken=self._on_broken,
+                tracing=self._tracing,
+                figures=self._figures,
             )
-            for actor in self._actors(store, hinter, progress, engines):
+            for actor in self._actors(store, hinter, progress):
                 actor.start()
                 stack.callback(actor.stop)
             webhooks = WebhookSender(WebhookQueue(client, settings.key_prefix), store.get, settings)
             webhooks.start()
             stack.callback(webhooks.stop)
-            self._beat(store, engines)
+            self._announcer.beat(store)
             self._consume(store, hinter, generate)
-            self._beat(store, engines)
+            self._announcer.beat(store)
         return 1 if self._drain.broken else 0
 
-    def _actors(
-        self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter, engines: Mapping[str, DiffusionEngine]
-    ) -> tuple[Periodic, ...]:
+    def _actors(self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter) -> tuple[Periodic, ...]:
         settings = self._settings
         keeper = LeaseKeeper(store, self._attempts, settings.lease_s)
         rescuer = Rescuer(store, hinter, settings.max_attempts, keeper.has_kept_for_a_lease)
@@ -119,7 +146,6 @@ class Node:
             Periodic("abort-watcher", watcher.tick, settings.abort_poll_s),
             Periodic("progress", progress.tick, settings.progress_interval_s),
             Periodic("rescuer", rescuer.tick, _RESCUE_INTERVAL_S, jitter=0.5),
-            Periodic("beat", lambda: self._beat(store, engines), _BEAT_INTERVAL_S),
         )
 
     def _consume(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> None:
@@ -127,8 +153,8 @@ class Node:
 
         def abort_revoked(request: Any = None, **_: Any) -> None:
             """`celery control revoke` acks the message; the record must not wait for it for ever."""
-            if request is not None and request.task == GENERATE and request.args:
-                store.abort(request.args[0])
+            if request is not None and request.task == GENERATE and request.args and is_job_id(str(request.args[0])):
+                store.abort(str(request.args[0]))
 
         celery_signals.task_revoked.connect(abort_revoked, weak=False)
         self._take_signals()
@@ -144,24 +170,28 @@ class Node:
 
         @app.task(name=GENERATE, ignore_result=True)  # type: ignore[untyped-decorator]
         def run_job(job_id: str) -> str:
+            if not (isinstance(job_id, str) and is_job_id(job_id)):
+                log.error("a message was dropped: it names no job")
+                return "no job"
             delivery = current_delivery()
             if delivery is not None:
                 delivery.on_terminate(lambda: store.abort(job_id))
             return generate.run(job_id)
 
-        register_submit(app, store, self._models, hinter)
+        register_submit(app, store, self._models, hinter, self._settings)
         queues = [queue_for(spec.name) for spec in self._specs]
-        queues += [name.strip() for name in self._settings.submit_queues.split(",") if name.strip()]
+        queues += self._submit_queues
         log.info("worker %s takes jobs from %s", self.name, ", ".join(queues))
         return app.WorkController(
             hostname=f"safelight@{self.name.replace(':', '-')}",
             pool_cls=delivery_pool(self._patience_s),
+            consumer_cls=CarefulConsumer,
             concurrency=num_slots(self._specs, self._settings.look_ahead_rows),
             queues=queues,
             loglevel=self._settings.log_level.upper(),
             without_gossip=True,
             without_mingle=True,
-            without_heartbeat=True,
+            task_events=True,
         )
 
     def _patience_s(self) -> float:
@@ -180,17 +210,6 @@ class Node:
         self._drain.begin_broken(reason)
         celery_state.should_stop = 1
 
-    def _beat(self, store: RedisJobStore, engines: Mapping[str, DiffusionEngine]) -> None:
-        info: dict[str, Any] = {
-            "name": self.name,
-            "host": self._settings.worker_name,
-            "pid": os.getpid(),
-            "state": "draining" if self._drain.draining else "ready",
-            "jobs": len(self._attempts),
-            "models": {name: _described(engine) for name, engine in engines.items()},
-        }
-        store.beat(self.name, info, ttl_s=4 * _BEAT_INTERVAL_S)
-
 
 def _load(spec: ModelSpec) -> DiffusionEngine:
     """Raises `ConfigError` for a model that makes something else than its entry says."""
@@ -201,18 +220,3 @@ def _load(spec: ModelSpec) -> DiffusionEngine:
         engine.close()
         raise ConfigError(f"model {spec.name}: modality = {spec.modality!r}, but {spec.source} makes {makes}")
     return engine
-
-
-def _described(engine: DiffusionEngine) -> dict[str, Any]:
-    stats = engine.stats()
-    return {
-        "mode": stats.mode,
-        "device": stats.device,
-        "dtype": stats.dtype,
-        "waiting_rows": stats.waiting_rows,
-        "running_rows": stats.running_rows,
-        "batches": stats.batches,
-        "rows_done": stats.rows_done,
-        "mean_batch_rows": stats.mean_batch_rows,
-        "step_ms": stats.step_ms,
-    }

@@ -32,7 +32,7 @@ class Periodic:
             self._thread.join(timeout_s)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._interval_s * (1 + random.random() * self._jitter)):
+        while not self._stop.wait(self._interval_s * (1 + random.random() * self._jitter)):  # nosec B311 # jitter
             self._once()
 
     def _once(self) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from tasks.hints import Hinter
 from tasks.job import JobStatus
+from tasks.logs import about
 from tasks.store import JobStore
 
 log = logging.getLogger(__name__)
@@ -36,5 +37,6 @@ class Rescuer:
     def _reap(self) -> None:
         reaped = self._store.reap(self._max_attempts)
         for lost in reaped:
-            log.warning("the lease of job %s ran out; it is %s now", lost.hint.job_id, lost.status.value)
+            with about(job_id=lost.hint.job_id, model=lost.hint.model):
+                log.warning("the lease of job %s ran out; it is %s now", lost.hint.job_id, lost.status.value)
         self._hinter.publish([lost.hint for lost in reaped if lost.status is JobStatus.QUEUED])

@@ -13,6 +13,7 @@ from engine.media import content_type, encode
 from tasks.artifacts import ArtifactStore, UploadFailed, object_key, parse_uri
 from tasks.job import Output
 from worker.attempt import Attempt
+from worker.figures import NodeFigures
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +30,15 @@ class Encoded:
 class Uploader:
     """At most `num_parallel` jobs encode and upload at a time, so that they do not crowd out the device's thread."""
 
-    def __init__(self, artifacts: ArtifactStore, prefix: str, patience_s: float, num_parallel: int = 4) -> None:
+    def __init__(
+        self,
+        artifacts: ArtifactStore,
+        prefix: str,
+        patience_s: float,
+        num_parallel: int = 4,
+        figures: NodeFigures | None = None,
+    ) -> None:
+        self._figures = figures or NodeFigures()
         self._artifacts = artifacts
         self._prefix = prefix
         self._patience_s = patience_s
@@ -40,13 +49,15 @@ class Uploader:
         `Stopped` at an abort or a lost lease."""
         output_format = attempt.job.request.output_format
         assert output_format is not None
-        with self._slots:
+        with self._slots, attempt.tracing.span("encode", {"safelight.num_outputs": len(media)}):
             encoded = [self._encode(attempt, item, output_format) for item in media]
         give_up_at = time.monotonic() + self._patience_s
         stored: list[Output] = []
         try:
             for k, item in enumerate(encoded):
-                stored.append(self._put(attempt, k, item, output_format, give_up_at))
+                about = {"safelight.output": k, "safelight.size_bytes": len(item.body)}
+                with attempt.tracing.span("upload", about, kind="client"):
+                    stored.append(self._put(attempt, k, item, output_format, give_up_at))
         except Exception:
             self.discard(tuple(stored))
             raise
@@ -66,11 +77,15 @@ class Uploader:
             attempt.check()
             try:
                 with self._slots:
+                    began = time.monotonic()
                     uri = self._artifacts.put(key, item.body, mime, item.sha256, {"seed": str(item.media.seed)})
+                self._figures.uploaded(time.monotonic() - began)
                 break
             except UploadFailed as error:
                 if not error.retryable or time.monotonic() + pause_s > give_up_at:
+                    self._figures.upload_failed("given_up")
                     raise
+                self._figures.upload_failed("retried")
                 log.warning("job %s: upload failed, again in %.1f s: %s", attempt.job.id, pause_s, error)
                 attempt.check_deadline()
             attempt.sleep(pause_s)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from tasks.job import JobError, JobStatus
+from tasks.job import Batching, JobError, JobMetrics, JobStatus
+from tasks.redaction import mask
 from tasks.store import Outcome
 from worker.attempt import Attempt, Stop
 
@@ -53,10 +54,17 @@ def stopped(reason: Stop) -> Verdict:
 
 def attempt_error(attempt: Attempt, kind: str, message: str, *, retryable: bool) -> JobError:
     return JobError.model_validate(
-        {"type": kind, "message": message[:2000], "retryable": retryable, "attempt": attempt.number}
+        {"type": kind, "message": mask(message)[:2000], "retryable": retryable, "attempt": attempt.number}
     )
 
 
 def failed(attempt: Attempt, kind: str, message: str, *, retryable: bool = False) -> Finish:
     """`retryable` is for the producer: whether the same request may succeed if it is sent again."""
     return Finish(Outcome(JobStatus.FAILED, error=attempt_error(attempt, kind, message, retryable=retryable)))
+
+
+def accounted(verdict: Verdict, metrics: JobMetrics, batching: Batching | None) -> Verdict:
+    """An end that does not say yet what it took says so."""
+    if not isinstance(verdict, Finish) or verdict.outcome.metrics != JobMetrics():
+        return verdict
+    return Finish(replace(verdict.outcome, metrics=metrics, batching=batching))

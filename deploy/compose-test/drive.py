@@ -39,8 +39,14 @@ def hardened(stack: Stack) -> str:
         image = stack.inspect(container, "{{.Config.Image}}")
         baked = stack.docker("image", "inspect", "-f", "{{json .Config.Env}}", image)
         require("AWS_" not in baked and "SECRET" not in baked, f"{image} carries credentials")
+    for service in ("redis", "s3", "api", "worker"):
+        container = stack.containers(service)[0]
+        require("ALL" in stack.inspect(container, "{{json .HostConfig.CapDrop}}"), f"{service} keeps capabilities")
+        require(
+            "no-new-privileges" in stack.inspect(container, "{{json .HostConfig.SecurityOpt}}"), f"{service}: setuid"
+        )
     require(stack.fails_in(stack.containers("api")[0], "python", "-c", "import torch"), "the api image has torch")
-    return "uid 10001, read-only root, no credentials in the images, no torch in api"
+    return "uid 10001, read-only root, capabilities dropped, no credentials in the images, no torch in api"
 
 
 def one_job(stack: Stack) -> str:

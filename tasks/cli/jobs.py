@@ -69,6 +69,25 @@ def status(job_id: JobId, *, as_json: AsJson = False) -> None:
     raise typer.Exit(code_of_statuses([job.status.value]))
 
 
+def explain(job_id: JobId, *, as_json: AsJson = False) -> None:
+    """Say why a job waits, what runs meanwhile, and of an ended one with whom it ran and what it cost.
+
+    \b
+    Examples:
+      safelight explain 01JZ8Q...
+      safelight explain 01JZ8Q... --json | jq .reasons
+    """
+    with open_client() as client:
+        explanation = client.explain(job_id)
+    if as_json:
+        print_json(explanation.to_json())
+        return
+    from tasks.explain import lines
+
+    for line in lines(explanation):
+        print(line)
+
+
 def watch(job_ids: JobIds, *, output: Output = None, as_json: AsJson = False) -> None:
     """Follow jobs to their ends, many at once; then one line each.
 

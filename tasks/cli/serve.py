@@ -37,7 +37,7 @@ def worker(
     options = [word for name in names for word in ("--model", name)]
     # In place: the worker gets this process's id, signals and exit code.
     sys.stdout.flush()
-    os.execv(sys.executable, [sys.executable, "-P", "-m", "worker", *options])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", "worker", *options])  # nosec B606 # the operator's own words
 
 
 def api(

@@ -58,8 +58,9 @@ def queues(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"queues": stats, "workers": workers})
         return
+    rows = [{name: value for name, value in queue.items() if name != "priorities"} for queue in stats]
     print_table(
-        [{**queue, "oldest_s": "" if queue["oldest_s"] is None else f"{queue['oldest_s']:.1f}"} for queue in stats]
+        [{**queue, "oldest_s": "" if queue["oldest_s"] is None else f"{queue['oldest_s']:.1f}"} for queue in rows]
     )
     for worker in workers:
         print(f"worker {worker['name']}: {worker.get('state')}, {worker.get('jobs', 0)} jobs")

@@ -6,23 +6,26 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 
 from tasks.connection import connect
-from tasks.doctor import rights
 from tasks.doctor.finding import Finding, fail, skipped
 from tasks.doctor.judge.api import judge_api
 from tasks.doctor.judge.broker import judge_broker
 from tasks.doctor.judge.device import judge_device
 from tasks.doctor.judge.models import device_of, judge_file, judge_model, judge_together, room, weight_bytes
 from tasks.doctor.judge.redis import judge_redis
+from tasks.doctor.judge.sentinels import judge_sentinels
 from tasks.doctor.judge.store import StoreJudge
 from tasks.doctor.judge.workers import judge_workers
 from tasks.doctor.probe.api import ask_api
 from tasks.doctor.probe.broker import ask_broker
 from tasks.doctor.probe.models import look_at
 from tasks.doctor.probe.redis import ask_redis
+from tasks.doctor.probe.sentinels import ask_sentinels
 from tasks.doctor.probe.store import StoreProbe, is_missing_bucket
 from tasks.doctor.scope import DEFAULT_API_URL, Scope
 from tasks.errors import ConfigError, StoreUnavailable
 from tasks.models import Models, load_models
+from tasks.redis_address import parse_address
+from tasks.redis_rights import producer_samples, worker_samples
 from tasks.redis_store import RedisJobStore
 from tasks.release import release
 
@@ -31,12 +34,25 @@ _MAX_DEAD = 100
 
 
 def redis(scope: Scope) -> Iterator[Finding]:
+    settings, names = scope.settings, _configured(scope) or ("tiny",)
     try:
-        facts = ask_redis(scope.settings, rights.needs(scope.settings), scope.limit_s, scope.now)
-    except (ConfigError, ValueError) as error:
-        yield fail("redis.reach", f"the URL cannot be read: {error}", "SAFELIGHT_REDIS_URL=redis://HOST:6379/0")
+        address = parse_address(settings.redis_url)
+        samples = worker_samples(settings.key_prefix, names, settings.submit_queue_names, address.db)
+        answers = ask_redis(settings, samples, scope.limit_s, scope.now)
+    except ConfigError as error:
+        yield fail("redis.reach", str(error), "SAFELIGHT_REDIS_URL=redis://HOST:6379/0; docs/redis.md has all forms")
         return
-    yield from judge_redis(facts, scope.settings.redis_url)
+    if address.kind == "sentinel":
+        yield judge_sentinels(ask_sentinels(address, scope.limit_s), address.master)
+    yield from judge_redis(answers, settings, producer_samples(settings.key_prefix, names))
+
+
+def _configured(scope: Scope) -> tuple[str, ...]:
+    """Names of the models in the file; none if it is wrong, which the models' own check tells."""
+    try:
+        return load_models(scope.settings.models).names
+    except ConfigError:
+        return ()
 
 
 def broker(scope: Scope) -> Iterator[Finding]:
@@ -56,6 +72,8 @@ def store(scope: Scope) -> Iterator[Finding]:
             if finding.status == "FAIL":
                 yield skipped("store.objects", "not tried before the above is right")
                 return
+        for answer in probe.look_into_inputs():
+            yield judge.inputs(answer)
         yield from _objects(probe, judge)
         yield from _removal(probe, judge)
 
@@ -138,18 +156,14 @@ def _worker_names(scope: Scope) -> frozenset[str] | None:
 
 
 def workers(scope: Scope) -> Iterator[Finding]:
-    settings = scope.settings
-    try:
-        configured = load_models(settings.models).names
-    except ConfigError:
-        configured = ()
+    settings, configured = scope.settings, _configured(scope)
     try:
         with connect(settings, timeout_s=scope.limit_s, num_retries=0) as client:
             jobs = RedisJobStore(client, settings.key_prefix)
             names = dict.fromkeys((*configured, *jobs.known_models()))
             found, queues = jobs.workers(), jobs.queues(list(names))
             dead = len(jobs.dead_letters(_MAX_DEAD))
-    except StoreUnavailable as error:
+    except (ConfigError, StoreUnavailable) as error:
         yield skipped("workers.alive", str(error))
         return
     yield from judge_workers(found, queues, configured, dead)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import socket
-import subprocess
+import subprocess  # nosec B404 # for the servers of the local stack
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -62,7 +62,7 @@ class ChildProcess:
         self._lifeline = open(held, "wb", buffering=0)  # noqa: SIM115
         try:
             with log.open("ab") as sink:
-                self._process = subprocess.Popen(
+                self._process = subprocess.Popen(  # nosec B603 # commands of our own, and no shell
                     guarded(command),
                     stdin=watched,
                     stdout=sink,

@@ -48,11 +48,13 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
 
-def start_redis(folder: Path, *, port: int | None = None, extra: tuple[str, ...] = ()) -> RedisServer:
+def start_redis(
+    folder: Path, *, port: int | None = None, extra: tuple[str, ...] = (), binary: str | None = None
+) -> RedisServer:
     """A server with an append-only file in `folder`: what was acknowledged survives kill -9 and a restart."""
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
-    command = [find_redis_server(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
+    command = [binary or find_redis_server(), "--port", str(port), "--bind", "127.0.0.1", "--dir", str(folder)]
     command += ["--appendonly", "yes", "--save", "", "--maxmemory-policy", "noeviction", *extra]
     server = RedisServer(ChildProcess("redis", command, log=folder / "redis.log"), port)
     server.process.wait_ready(lambda: _answers_ping(port), timeout_s=15)

@@ -85,13 +85,15 @@ def memory_lab(*, max_queued: int = 1000, result_ttl_s: float = 3600.0) -> Lab:
     return Lab(store, clock, store.abort_wishes.add)
 
 
-def redis_lab(
-    redis_url: str, *, max_queued: int = 1000, result_ttl_s: float = 3600.0, prefix: str = "safelight:"
+def redis_lab(redis_url: str, **options: Any) -> Lab:
+    return client_lab(connect(Settings(redis_url=redis_url)), redis.Redis.from_url(redis_url), **options)
+
+
+def client_lab(
+    client: Any, outside: Any, *, max_queued: int = 1000, result_ttl_s: float = 3600.0, prefix: str = "safelight:"
 ) -> Lab:
     clock = Clock()
-    client = connect(Settings(redis_url=redis_url))
     store = RedisJobStore(client, prefix, result_ttl_s, max_queued, clock=clock)
-    outside = redis.Redis.from_url(redis_url)
     return Lab(store, clock, lambda job_id: outside.set(f"{prefix}abort:{job_id}", "1"))
 
 
@@ -107,3 +109,8 @@ def model_error(message: str = "it broke") -> JobError:
 
 def failed(error: JobError | None = None) -> Outcome:
     return Outcome(JobStatus.FAILED, error=error or model_error())
+
+
+def beat_of(model: str = "tiny", **speed: Any) -> dict[str, Any]:
+    """What a worker says of itself that serves one model."""
+    return {"state": "ready", "models": {model: {"speed": {"max_rows": 2, **speed}}}}

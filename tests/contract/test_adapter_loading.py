@@ -1,5 +1,7 @@
 """Loading: the bundled model serves, and what cannot be loaded says why and what to try."""
 
+import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from engine import (
     SamplingParams,
     testing_pipelines,
 )
-from engine.adapters.loading import resolve_device, resolve_dtype
+from engine.adapters.loading import load_pipeline, resolve_device, resolve_dtype
 from engine.adapters.profiler import DIRECTORY_VARIABLE
 
 
@@ -67,6 +69,32 @@ def test_pickled_weights_are_refused_until_allowed(tmp_path: Path) -> None:
     assert "allow_pickle=True" in refused(model=str(tmp_path))
     config = EngineConfig(model=str(tmp_path), allow_pickle=True, warmup=False, num_threads=1)
     DiffusionEngine.make_engine(config).close()
+
+
+def test_code_that_comes_with_weights_is_never_run(tmp_path: Path) -> None:
+    """A folder may name classes of its own, of the pipeline, of a part or by transformers' `auto_map`."""
+    source = tmp_path / "source"
+    testing_pipelines.stable_diffusion().save_pretrained(source)
+    marker = tmp_path / "ran"
+    code = f"open({str(marker)!r}, 'w')\nclass Own: pass\n"
+    for place, entry in (
+        ("", ("_class_name", ["own", "Own"])),
+        ("unet", ("unet", ["own", "Own"])),
+        ("text_encoder", None),
+    ):
+        folder = tmp_path / f"model-{place}"
+        shutil.copytree(source, folder)
+        (folder / place / "own.py").write_text(code)
+        index = folder / ("model_index.json" if entry else "text_encoder/config.json")
+        key, value = entry or ("auto_map", {"AutoModel": "own.Own", "AutoConfig": "own.Own"})
+        index.write_text(json.dumps(json.loads(index.read_text()) | {key: value}))
+        config = EngineConfig(model=str(folder), device="cpu", warmup=False, num_threads=1)
+        if entry:
+            with pytest.raises(ModelLoadError, match="custom code"):
+                load_pipeline(config)
+        else:
+            load_pipeline(config)  # the library's own class is taken
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize(("name", "dtype"), [("auto", torch.float32), ("float16", torch.float16)])

@@ -19,11 +19,12 @@ from tasks.errors import SafelightError, UnknownJob
 from tasks.job import TRANSITIONS, Job, JobError, JobStatus, Progress
 from tasks.redis_store import SCRIPT
 from tasks.store import Claimed, Created, JobStore, Outcome
-from tests.contract.stores import Lab, failed, memory_lab, model_error, redis_lab, succeeded
+from tests.contract.stores import Lab, beat_of, failed, memory_lab, model_error, redis_lab, succeeded
 
 IDS = st.sampled_from(["a", "b", "c", "d"])
 ATTEMPTS = st.integers(0, 4)
 GROUPS = st.sampled_from([None, "g", "h"])
+STATES = st.sampled_from(["ready", "draining", "starting"])
 OUTCOMES = st.sampled_from(
     [succeeded(), failed(), failed(JobError(type="invalid_image", message="bad")), Outcome(JobStatus.ABORTED)]
 )
@@ -132,21 +133,26 @@ class Lives(RuleBasedStateMachine):
         for lab in self.labs:
             lab.clock.advance(seconds)
 
-    @rule(name=st.sampled_from(["v", "w"]))
-    def beat(self, name: str) -> None:
-        self.both(lambda store: store.beat(name, {"name": name}, 10.0))
+    @rule(name=st.sampled_from(["v", "w"]), state=STATES, busy_rows=st.integers(0, 2))
+    def beat(self, name: str, state: str, busy_rows: int) -> None:
+        speed = {"step_s": 0.1, "busy_rows": busy_rows, "left": 10 * busy_rows} if busy_rows else {}
+        info = {"name": name, **beat_of(**speed), "state": state}
+        self.both(lambda store: store.beat(name, info, 10.0))
         self.both(lambda store: list(store.workers()))
 
     @invariant()
     def both_say_the_same(self) -> None:
         for job_id in ("a", "b", "c", "d"):
             job = self.both(lambda store, job_id=job_id: store.get(job_id))  # type: ignore[misc]
+            self.both(lambda store, job_id=job_id: store.explain(job_id))  # type: ignore[misc]
             if isinstance(job, Job):
                 self.check_transition(job)
         self.both(lambda store: [job.id for job in store.list(limit=3).jobs])
         self.both(lambda store: store.list(status=JobStatus.RUNNING))
         self.both(lambda store: list(store.queues(["tiny"])))
         self.both(lambda store: list(store.dead_letters()))
+        counted = [store.totals().tally.fields for store in (self.labs[0].store, self.labs[1].store)]
+        assert counted[0] == counted[1]
 
     def check_transition(self, job: Job) -> None:
         earlier = self.seen.get(job.id, JobStatus.QUEUED)
@@ -184,14 +190,19 @@ def make_redis(redis_url: str) -> Iterator[Callable[[], Lab]]:
     client.close()
 
 
-def test_random_lives(make_redis: Callable[[], Lab]) -> None:
+def live(make_redis: Callable[[], Lab], max_examples: int) -> None:
+    """Random lives on a store that `make_redis` makes anew for each."""
     machine = type("LivesHere", (Lives,), {"make_redis": staticmethod(make_redis)})
     run_state_machine_as_test(  # type: ignore[no-untyped-call]
         machine,
         settings=settings(
-            max_examples=15, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
+            max_examples=max_examples, stateful_step_count=30, deadline=None, suppress_health_check=list(HealthCheck)
         ),
     )
+
+
+def test_random_lives(make_redis: Callable[[], Lab]) -> None:
+    live(make_redis, max_examples=15)
 
 
 def test_the_scripts_table_is_ours(redis_url: str) -> None:

@@ -35,14 +35,14 @@ class Fleet:
         self.client = stack.enter_context(Client(settings))
         self._num_workers = 0
 
-    def start_worker(self, name: str | None = None) -> ChildProcess:
+    def start_worker(self, name: str | None = None, timeout_s: float = 60) -> ChildProcess:
         """Returns once it has announced itself."""
         self._num_workers += 1
         name = name or f"w{self._num_workers}"
         env = {**os.environ, **environment(self.settings), "SAFELIGHT_WORKER_NAME": name}
         worker = ChildProcess(name, [sys.executable, "-m", "worker"], log=self._home / f"{name}.log", env=env)
         self._stack.callback(worker.stop, 20)
-        worker.wait_ready(lambda: any(w["host"] == name for w in self.client.store.workers()), timeout_s=60)
+        worker.wait_ready(lambda: any(w["host"] == name for w in self.client.store.workers()), timeout_s=timeout_s)
         return worker
 
     def submit(self, prompt: str = "a boat", **fields: object) -> Job:

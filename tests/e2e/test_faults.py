@@ -128,13 +128,14 @@ def test_cut_connections_then_a_restarted_redis_lose_nothing(settings: Settings,
                 with redis.Redis(port=server.port) as admin:
                     admin.client_kill_filter(_type="normal", skipme=True)
                     admin.client_kill_filter(_type="pubsub", skipme=True)
-                time.sleep(0.5)
+                time.sleep(0.6)
             before = [running.submit(num_inference_steps=60) for _ in range(3)]
-            running.wait_step(before[0], 2)
+            running.wait_step(before[0], 2, timeout_s=10)
             server.process.send(signal.SIGKILL)
             server.process.stop()
             server = start_redis(tmp_path / "redis", port=server.port)
             after = running.submit()
+            eventually(lambda: running.client.get(after.id).attempt == 1, 10, "the worker takes a job again")
             for job in ended(running, [*before, after], timeout_s=40):
                 assert (job.status, job.attempt) == ("succeeded", 1)
     finally:

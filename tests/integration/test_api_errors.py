@@ -191,13 +191,40 @@ accepted = st.fixed_dictionaries(
 )
 
 
-@hypothesis_settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.one_of(requests, accepted, json_values) | st.binary())
-def test_no_body_makes_a_5xx(api: httpx.Client, body: object) -> None:
+#: What JSON readers stumble over, put anywhere into a body that was one.
+SPLINTERS = (
+    b"\\ud800",
+    b"1e999",
+    b"NaN",
+    b'{"a":',
+    b"[[[[",
+    b"\0",
+    b"\xff",
+    b'"prompt":1,',
+    b"-",
+    b"9" * 400,
+    b"\\u0000",
+)
+
+
+def mangled(body: object, at: float, splinter: bytes) -> bytes:
+    text = json.dumps(body).encode()
+    place = int(at * len(text))
+    return text[:place] + splinter + text[place:]
+
+
+batches = st.fixed_dictionaries({"jobs": st.lists(accepted | requests, max_size=3) | json_values})
+bodies = st.one_of(requests, accepted, json_values, batches)
+broken = st.binary() | st.builds(mangled, bodies, st.floats(0, 1), st.sampled_from(SPLINTERS))
+
+
+@hypothesis_settings(deadline=None, max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(bodies | broken, st.sampled_from(["/v1/jobs", "/v1/jobs", "/v1/jobs/batch"]))
+def test_no_body_makes_a_5xx(api: httpx.Client, body: object, path: str) -> None:
     content = body if isinstance(body, bytes) else json.dumps(body).encode()
-    reply = api.post("/v1/jobs", content=content, headers=JSON)
+    reply = api.post(path, content=content, headers=JSON)
     assert reply.status_code in (202, 400, 422), reply.text
-    if reply.status_code == 202:
+    if reply.status_code == 202 and path == "/v1/jobs":
         assert api.get(reply.headers["location"]).json()["request"] == reply.json()["request"]
 
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -18,6 +20,7 @@ from api_stub.events import stream
 from api_stub.testing import running_api
 from tasks.client import Client
 from tasks.job import JobStatus, Progress
+from tasks.local.servers import start_redis
 from tasks.settings import Settings
 from tasks.store import Claimed, Outcome
 
@@ -123,6 +126,49 @@ def test_unknown_jobs_and_foreign_ids(api: httpx.Client) -> None:
     job_id = submit(api)
     reply = api.get(f"/v1/jobs/{job_id}/events", headers={"Last-Event-ID": "$"})
     assert (reply.status_code, reply.json()["field"]) == (422, "Last-Event-ID")
+
+
+def test_a_stream_outlives_cut_connections_and_its_reader_a_restart(settings: Settings, tmp_path: Path) -> None:
+    server = start_redis(tmp_path / "redis")
+    own = settings.model_copy(update={"redis_url": server.url})
+    try:
+        with running_api(own) as url, httpx.Client(base_url=url, timeout=20) as api, Client(own) as backend:
+            job_id = submit(api)
+            claimed = backend.store.claim(job_id, "test", 60)
+            assert isinstance(claimed, Claimed)
+
+            def step(number: int) -> None:
+                progress = Progress(stage="denoising", step=number, num_steps=9, fraction=number / 9)
+                backend.store.report({(job_id, claimed.attempt): progress})
+
+            with api.stream("GET", f"/v1/jobs/{job_id}/events") as reply:
+                blocks = iter_blocks(reply)
+                for number in (1, 2, 3):
+                    with redis.Redis(port=server.port) as admin:
+                        assert admin.client_kill_filter(_type="normal", skipme=True) > 0
+                    step(number)
+                    seen = next(event for event in blocks if event[1] == "progress")
+                    assert seen[2]["step"] == number
+                server.process.send(signal.SIGKILL)
+                server.process.stop()
+                assert list(blocks) == [], "a stream without its Redis ends, and says nothing wrong"
+            server = start_redis(tmp_path / "redis", port=server.port)
+            step(4)
+            backend.store.finish(job_id, claimed.attempt, Outcome(JobStatus.ABORTED))
+            rest = read(api, job_id, seen[0])
+            assert [kind for _, kind, _ in rest] == ["progress", "status", "done"]
+            assert rest[0][2]["step"] == 4
+    finally:
+        server.process.stop()
+
+
+def iter_blocks(reply: httpx.Response) -> Iterator[Event]:
+    lines: list[str] = []
+    for line in reply.iter_lines():
+        lines.append(line)
+        if not line:
+            yield from parse("\n".join(lines) + "\n")
+            lines.clear()
 
 
 def test_a_closing_process_ends_its_streams_and_long_polls(settings: Settings) -> None:

@@ -235,6 +235,13 @@ def test_an_unknown_job(cli: Cli, command: str) -> None:
     assert said.err.startswith("safelight: no job 'nobody'")
 
 
+def test_explain_says_why_it_waits(cli: Cli, client: Client) -> None:
+    job_id = client.submit(prompt="a boat").id
+    assert "no worker is up" in cli("explain", job_id).out
+    assert cli("explain", job_id, "--json").json["reasons"][0]["code"] == "no_worker"
+    assert cli("explain", "nobody").code == 1
+
+
 def test_models_and_queues(cli: Cli, client: Client) -> None:
     assert [model["name"] for model in cli("models", "--json").lines] == ["tiny"]
     assert "96×96" in cli("models").out

@@ -173,10 +173,30 @@ def test_an_object_of_the_own_bucket(strict: InputLoader, store: ArtifactStore) 
     assert strict.load_image(uri, "image").image.size == (8, 8)
     with pytest.raises(InvalidImage, match="NoSuchKey"):
         strict.load_image(f"s3://{store.bucket}/absent", "image")
-    with pytest.raises(InvalidImage, match="only objects of bucket"):
+    with pytest.raises(InvalidImage, match=f"only objects of s3://{store.bucket}/ can be read"):
         strict.load_image("s3://other-bucket/a.png", "image")
     with pytest.raises(InvalidImage, match="s3://bucket/key"):
         strict.load_image("s3://", "image")
+
+
+def test_other_buckets_stay_shut_although_the_credentials_open_them(settings: Settings, store: ArtifactStore) -> None:
+    other = ArtifactStore(settings.model_copy(update={"s3_bucket": f"{store.bucket}-other"}))
+    other.ensure_bucket()
+    for key in ("public/a.png", "secret.png"):
+        other.put(key, red_png(), "image/png", hashlib.sha256(red_png()).hexdigest())
+    assert store.get(f"s3://{other.bucket}/secret.png", 10_000) == red_png(), "the credentials do open it"
+    strict = InputLoader(settings, store)
+    listed = InputLoader(settings.model_copy(update={"input_buckets": f"{other.bucket}/public"}), store)
+    assert listed.load_image(f"s3://{other.bucket}/public/a.png", "image").image.size == (8, 8)
+    for loader, uri in (
+        (strict, f"s3://{other.bucket}/secret.png"),
+        (strict, f"s3://{store.bucket}/../{other.bucket}/secret.png"),
+        (listed, f"s3://{other.bucket}/secret.png"),
+        (listed, f"s3://{other.bucket}/public/../secret.png"),
+        (listed, f"s3://{store.bucket}/a.png"),
+    ):
+        with pytest.raises(InvalidImage, match="only objects of"):
+            loader.load_image(uri, "image")
 
 
 def test_a_store_that_is_away_is_not_the_requests_fault(settings: Settings) -> None:

@@ -18,6 +18,7 @@ from tasks.local.servers import RedisServer, start_redis
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings
 from tasks.store import Claimed, NotClaimed, Outcome, Written
+from tests.unit.test_redis_rights import documented
 
 MAX_FINISHED_BYTES = 3 * 1024
 
@@ -192,21 +193,10 @@ def test_a_replica_and_a_poor_acl_are_named(own_server: RedisServer) -> None:
             client.submit(prompt="x")
 
 
-def test_an_acl_of_our_own_keys_is_enough_for_the_store(own_server: RedisServer) -> None:
-    commands = (
-        "hset hget hmget hgetall hdel hincrby hsetnx hkeys get set del exists incr pexpire time llen lpush "
-        "xadd xdel xread "
-        "zadd zrem zcard zcount zrank zscore zrange zrevrange zrangebyscore zrevrangebyscore zremrangebyscore "
-        "evalsha script|load ping client|setinfo client|setname hello select"
-    )
-    rights = [
-        "~safelight:*",
-        "~safelight.*",
-        *(f"+{command}" for command in commands.split()),
-    ]
+def test_the_documented_acl_is_enough_for_the_store(own_server: RedisServer) -> None:
     with redis.Redis(port=own_server.port) as server:
-        server.execute_command("ACL", "SETUSER", "tight", "on", ">x", *rights)
-    with Client(redis_url=f"redis://tight:x@127.0.0.1:{own_server.port}/0") as client:
+        server.execute_command(*(word.replace("PASSWORD", "x") for word in documented()))
+    with Client(redis_url=f"redis://safelight:x@127.0.0.1:{own_server.port}/0") as client:
         job_id = client.submit(prompt="x", group="g", idempotency_key="k", deadline_s=50).id
         finish(client, job_id)
         client.store.beat("w", {}, 5)

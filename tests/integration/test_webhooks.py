@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import hmac
 import json
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -244,6 +246,31 @@ def test_a_slow_receiver_is_cut_and_asked_again(
     sender.tick()
     assert time.monotonic() - started < 4
     eventually(lambda: [each.job_id for each in queue.due(1)] == ["J1"])
+
+
+def test_an_endless_answer_is_not_read(
+    sender: WebhookSender, queue: WebhookQueue, jobs: Jobs, client: redis.Redis
+) -> None:
+    """The status is all that counts; the connection is closed after it."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    sent: list[int] = []
+
+    def pour() -> None:
+        connection, _ = listener.accept()
+        with connection, contextlib.suppress(OSError):
+            connection.recv(65_536)
+            connection.sendall(b"HTTP/1.1 200 OK\r\n\r\n")
+            sent.extend(connection.send(bytes(65_536)) for _number in range(4_000))
+
+    thread = threading.Thread(target=pour)
+    thread.start()
+    jobs.url = f"http://127.0.0.1:{listener.getsockname()[1]}/hook"
+    queue.enqueue(jobs.add("J1"))
+    assert sender.tick()
+    thread.join(30)
+    listener.close()
+    assert is_idle(client) and queue.dead() == []
+    assert sum(sent) < 32 * 1024 * 1024, "it was read to the end"
 
 
 def test_what_needs_no_delivery_leaves_the_queue(

@@ -16,8 +16,10 @@ from api_stub.body import MAX_BATCH, many_requests, one_request, read_json
 from api_stub.problems import ProblemError, respond
 from tasks.models import load_models
 from tasks.request import GenerationRequest
+from tasks.settings import Settings
 
 MODELS = load_models(None)
+SETTINGS = Settings(s3_bucket="bucket")
 
 
 def read(
@@ -41,7 +43,7 @@ def read(
 
 def refused(data: Any) -> ProblemError:
     with pytest.raises(ProblemError) as caught:
-        one_request(data, MODELS)
+        one_request(data, MODELS, SETTINGS)
     assert caught.value.problem.status == 422
     return caught.value
 
@@ -99,6 +101,21 @@ def test_the_limits_of_the_model_are_checked_too() -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "fields"),
+    [
+        ({"height": 97, "width": 9_999}, ["height", "width"]),
+        ({"height": 97, "width": "wide"}, ["width", "height"]),
+        ({"width": 97, "num_frames": 3, "output_format": "mp4"}, ["width", "output_format", "num_frames"]),
+        ({"image": "http://a.example/b.png", "webhook_url": "http://10.0.0.1/"}, ["image", "webhook_url"]),
+        ({"seed": -1, "model": "none"}, ["seed", "model"]),
+    ],
+)
+def test_two_wrong_fields_are_both_named(data: dict[str, Any], fields: list[str]) -> None:
+    problem = refused({"prompt": "a", **data}).problem
+    assert [error.field for error in problem.errors or []] == fields
+
+
+@pytest.mark.parametrize(
     "data",
     [
         [],
@@ -126,7 +143,7 @@ def test_nesting_is_bounded() -> None:
     for _ in range(70):
         deep = {"a": deep}
     assert refused({"prompt": "a", "metadata": deep}).problem.field == "metadata"
-    assert one_request({"prompt": "a", "metadata": {"a": {"b": [1, 2, {"c": None}]}}}, MODELS).metadata["a"]
+    assert one_request({"prompt": "a", "metadata": {"a": {"b": [1, 2, {"c": None}]}}}, MODELS, SETTINGS).metadata["a"]
 
 
 @pytest.mark.parametrize(
@@ -146,21 +163,21 @@ def test_a_flood_of_wrong_values_is_refused_at_once(data: Any) -> None:
 
 def test_a_batch_is_checked_as_a_whole() -> None:
     with pytest.raises(ProblemError) as caught:
-        many_requests({"jobs": [{"prompt": "a"}, {"prompt": "a", "width": 3}, 7]}, MODELS)
+        many_requests({"jobs": [{"prompt": "a"}, {"prompt": "a", "width": 3}, 7]}, MODELS, SETTINGS)
     assert [error.field for error in caught.value.problem.errors or []] == ["jobs.1.width", "jobs.2"]
 
 
 @pytest.mark.parametrize("data", [[], {}, {"jobs": []}, {"jobs": {}}, {"jobs": [{"prompt": "a"}], "x": 1}, None])
 def test_a_batch_is_an_object_with_jobs(data: Any) -> None:
     with pytest.raises(ProblemError) as caught:
-        many_requests(data, MODELS)
+        many_requests(data, MODELS, SETTINGS)
     assert caught.value.problem.field == "jobs"
 
 
 def test_a_batch_has_a_bound() -> None:
-    assert len(many_requests({"jobs": [{"prompt": "a"}] * MAX_BATCH}, MODELS)) == MAX_BATCH
+    assert len(many_requests({"jobs": [{"prompt": "a"}] * MAX_BATCH}, MODELS, SETTINGS)) == MAX_BATCH
     with pytest.raises(ProblemError):
-        many_requests({"jobs": [{"prompt": "a"}] * (MAX_BATCH + 1)}, MODELS)
+        many_requests({"jobs": [{"prompt": "a"}] * (MAX_BATCH + 1)}, MODELS, SETTINGS)
 
 
 json_values = st.recursive(
@@ -175,7 +192,7 @@ names = st.sampled_from([*GenerationRequest.model_fields, "unknown", ""])
 def test_any_json_is_a_request_or_a_422(data: Any) -> None:
     outcome: GenerationRequest | ProblemError
     try:
-        outcome = one_request(data, MODELS)
+        outcome = one_request(data, MODELS, SETTINGS)
     except ProblemError as error:
         outcome = error
     if isinstance(outcome, ProblemError):

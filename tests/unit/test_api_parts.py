@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 
 import pytest
 from pydantic import SecretStr
 
-from api_stub.auth import Keys
+from api_stub.auth import DEFAULT_TENANT, Keys
 from api_stub.events import frame, resume_point
 from api_stub.metrics import Metrics
 from api_stub.problems import as_problem
 from api_stub.system import public_model
 from api_stub.web import page_headers
 from tasks.errors import (
+    ConfigError,
     IdempotencyConflict,
     InvalidRequest,
     QueueFull,
+    RateLimited,
     SafelightError,
     StoreFull,
     StoreUnavailable,
@@ -24,18 +27,58 @@ from tasks.errors import (
 )
 from tasks.models import BUNDLED
 from tasks.settings import Settings
-from tasks.store import QueueStats
+from tasks.store import QueueStats, Totals
+from tasks.tally import Tally
 
 
 def test_keys() -> None:
     keys = Keys(SecretStr("one, zwei-ü ,"))
     assert keys.needed
-    assert keys.accept("one")
-    assert keys.accept("zwei-ü".encode().decode("latin-1")), "a header arrives decoded as Latin-1"
+    assert keys.tenant("one") == DEFAULT_TENANT
+    assert keys.tenant("zwei-ü".encode().decode("latin-1")), "a header arrives decoded as Latin-1"
     for wrong in ("", "two", "one,", "on", "One", "ü"):
-        assert not keys.accept(wrong)
+        assert keys.tenant(wrong) is None
     assert not Keys(None).needed
     assert not Keys(SecretStr(" , ")).needed
+
+
+def test_a_key_has_a_name_and_a_name_may_have_two_keys_while_one_is_replaced() -> None:
+    keys = Keys(SecretStr("web:old, web:new,mobile:a:b,plain"))
+    assert [keys.tenant(key) for key in ("old", "new", "a:b", "plain")] == ["web", "web", "mobile", DEFAULT_TENANT]
+    for wrong in ("web", "web:old", "mobile", "a", "b", ""):
+        assert keys.tenant(wrong) is None
+
+
+def test_a_key_may_be_given_as_its_digest() -> None:
+    digest = hashlib.sha256(b"KEY").hexdigest()
+    keys = Keys(SecretStr(f"web:sha256:{digest},sha256:{digest.upper()[::-1]}"))
+    assert keys.tenant("KEY") == "web"
+    assert keys.tenant(digest) is keys.tenant(f"sha256:{digest}") is None, "the digest itself opens nothing"
+
+
+@pytest.mark.parametrize(
+    "wrong", ["we b:hidden", ":hidden", "ü:hidden", "web:", "web:sha256:hidden", "sha256:", "x" * 65 + ":k"]
+)
+def test_a_wrong_entry_is_told_by_its_place(wrong: str) -> None:
+    with pytest.raises(ConfigError, match=r"^SAFELIGHT_API_KEYS: entry 2: ") as caught:
+        Keys(SecretStr(f"first,{wrong}"))
+    assert "hidden" not in str(caught.value)
+
+
+def test_keys_are_compared_in_constant_time_and_kept_as_digests(monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return one == other
+
+    keys = Keys(SecretStr("first-key,second-key"))
+    monkeypatch.setattr("hmac.compare_digest", compare)
+    for token in ("first-key", "other", "x" * 10_000):
+        keys.tenant(token)
+    assert len(compared) == 6, "every key is compared, also after a match"
+    assert {len(part) for pair in compared for part in pair} == {32}, "no length shows"
+    assert "first-key" not in str(vars(keys))
 
 
 @pytest.mark.parametrize("given", ["1700000000000-0", "12", "0-1", f"{2**64 - 1}-0"])
@@ -90,6 +133,7 @@ def test_an_endpoint_cannot_add_to_the_policy() -> None:
         (UnknownJob("a"), 404, None),
         (IdempotencyConflict("other body"), 409, None),
         (QueueFull(10, 4.2), 429, "5"),
+        (RateLimited("9/hour", 0.2), 429, "1"),
         (StoreUnavailable("away"), 503, "2"),
         (StoreFull("full"), 503, "30"),
         (SafelightError("?"), 500, None),
@@ -103,7 +147,9 @@ def test_our_errors_as_problems(error: SafelightError, status: int, retry_after:
 
 def test_figures_of_a_lost_store_vanish() -> None:
     metrics = Metrics()
-    metrics.set_queues([QueueStats("tiny", 3, 1, 2.5)], num_workers=2)
+    totals = Totals(Tally({"tiny created": 4}), webhooks_waiting=0, webhooks_dead=0, dead_letters=0)
+    metrics.set_store([QueueStats("tiny", 3, 1, 2.5)], totals, [])
+    assert 'safelight_jobs_created_total{model="tiny"} 4.0' in metrics.text().decode()
     assert 'safelight_jobs{model="tiny",status="queued"} 3.0' in metrics.text().decode()
     metrics.set_store_down()
     text = metrics.text().decode()

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from PIL import Image, ImageSequence
 
-from tasks.decode import MAX_PIXELS, InvalidImage, LoadedImage, decode, fit
+from tasks.decode import MAX_PIXELS, InvalidImage, LoadedImage, decode, fit, opacity
 from tasks.errors import InvalidRequest
 
 Pixel = tuple[int, ...] | int
@@ -349,3 +349,15 @@ def test_damaged_files_are_decoded_or_refused(image_format: str) -> None:
             outcomes["decoded"] += 1
             assert loaded.image.mode == "RGB" and loaded.image.width * loaded.image.height <= MAX_PIXELS
     assert outcomes["refused"] > 10
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA"])
+def test_opacity_is_the_alpha_channel(mode: str) -> None:
+    image = Image.new(mode, (8, 4), 255 if mode == "L" else (255,) * len(mode))
+    image.putpixel((3, 2), (0,) * len(mode))
+    alpha = opacity(encoded(image, "PNG"), "mask")
+    assert alpha is not None
+    assert (alpha.mode, alpha.size, alpha.getpixel((3, 2)), alpha.getpixel((0, 0))) == ("L", (8, 4), 0, 255)
+    assert opacity(encoded(image.convert("RGB"), "PNG"), "mask") is None
+    with pytest.raises(InvalidImage, match="mask"):
+        opacity(b"no picture", "mask")

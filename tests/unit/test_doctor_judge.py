@@ -5,19 +5,23 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from tasks.doctor.finding import Finding, size, span
 from tasks.doctor.judge.api import judge_api
 from tasks.doctor.judge.device import judge_device
 from tasks.doctor.judge.models import judge_model, judge_together
 from tasks.doctor.judge.redis import judge_redis, persistence
+from tasks.doctor.judge.settings import judge_settings
 from tasks.doctor.judge.store import StoreJudge
-from tasks.doctor.probe.api import ApiFacts
+from tasks.doctor.probe.api import ApiFacts, _token
 from tasks.doctor.probe.models import Component, ModelFacts
-from tasks.doctor.probe.redis import NoRedis, RedisFacts
-from tasks.doctor.probe.store import Credentials, FirstCall, Opened
+from tasks.doctor.probe.redis import NoRedis, RedisAnswers
+from tasks.doctor.probe.store import Credentials, FirstCall, InputAnswer, Opened
 from tasks.models import ModelSpec
+from tasks.redis_facts import facts_of
 from tasks.s3_client import Endpoints
+from tasks.settings import Settings
 
 GB = 10**9
 CARD = {"index": 0, "name": "NVIDIA L4", "free_bytes": 20 * GB, "total_bytes": 24 * GB, "has_bf16": True}
@@ -118,35 +122,40 @@ def test_a_machine_without_torch_does_not_blame_the_files() -> None:
     assert [each.status for each in found] == ["skipped"]
 
 
-def redis_facts(**changes: Any) -> dict[str, Finding]:
-    values = {"place": "h:6379", "user": "default", "latency_s": 0.001, "clock_ahead_s": 0.0, "clock_error_s": 0.001}
-    facts = RedisFacts(**{**values, "info": {"redis_version": "7.2.4"}, "config": {}, "refusals": (), **changes})
-    return {each.name: each for each in judge_redis(facts, "redis://h:6379/0")}
+def redis_facts(info: dict[str, Any] | None = None, **changes: Any) -> dict[str, Finding]:
+    facts = facts_of({"redis_version": "7.2.4"} if info is None else info, "h:6379")
+    values = {"user": "default", "latency_s": 0.001, "clock_ahead_s": 0.0, "clock_error_s": 0.001}
+    answers = RedisAnswers(**{"facts": facts, **values, "config": {}, "refused": (), **changes})
+    return {each.name: each for each in judge_redis(answers, Settings(redis_url="redis://h:6379/0"), ())}
 
 
 def test_a_redis_that_is_old_slow_late_or_shy() -> None:
-    told(redis_facts(info={"redis_version": "6.0.16"})["version"], "FAIL", "6.0.16", "Redis 6.2 or newer")
+    told(redis_facts(info={"redis_version": "6.0.16"})["version"], "FAIL", "6.0.16", "6.2 or newer")
     told(redis_facts(latency_s=0.08)["latency"], "warn", "80.0 ms a round trip", "nearer")
     told(redis_facts(clock_ahead_s=-30.0)["clock"], "warn", "30.0 s behind", "NTP")
     told(redis_facts(clock_ahead_s=3.0, clock_error_s=2.5)["clock"], "ok")  # a slow line is no clock
-    told(redis_facts(info={"redis_version": "7.0.0", "cluster_enabled": 1})["role"], "FAIL", "cluster")
-    shy = redis_facts(info=None)
+    told(redis_facts(info={"redis_version": "7.0.0", "cluster_enabled": 1})["role"], "FAIL", "Cluster")
+    shy = redis_facts(info={})
     told(shy["eviction"], "skipped", "INFO is withheld", "ACL SETUSER default +info")
 
 
 def test_a_disk_that_redis_cannot_write() -> None:
-    told(persistence({"aof_enabled": 1, "aof_last_write_status": "err"}, {}), "FAIL", "append-only", "free space")
-    told(persistence({"rdb_last_bgsave_status": "err"}, {"save": "60 1"}), "FAIL", "snapshot", "free space")
-    told(persistence({"aof_enabled": 1}, {"appendfsync": "no"}), "warn", "never synced", "appendfsync everysec")
+    def judged(info: dict[str, Any], config: dict[str, str]) -> Finding:
+        return persistence(facts_of({"redis_version": "7.2.4", **info}, "h:6379"), config)
+
+    told(judged({"aof_enabled": 1, "aof_last_write_status": "err"}, {}), "FAIL", "append-only", "free space")
+    told(judged({"rdb_last_bgsave_status": "err"}, {"save": "60 1"}), "FAIL", "snapshot", "free space")
+    told(judged({"aof_enabled": 1}, {"appendfsync": "no"}), "warn", "never synced", "appendfsync everysec")
 
 
 def test_a_redis_that_speaks_tls() -> None:
     def judged(url: str, listener: Any, text: str) -> Finding:
-        return next(iter(judge_redis(NoRedis("h:6379", ConnectionError(text), listener), url)))
+        answers = NoRedis("h:6379", ConnectionError(text), listener)
+        return next(iter(judge_redis(answers, Settings(redis_url=url), ())))
 
     told(judged("redis://h:6379/0", "tls", "closed"), "FAIL", "speaks TLS", "write rediss://")
     untrusted = "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed: self-signed certificate (_ssl.c:1)"
-    told(judged("rediss://h:6379/0", "tls", untrusted), "FAIL", "not trusted (self-signed certificate)", "ssl_ca_certs")
+    told(judged("rediss://h:6379/0", "tls", untrusted), "FAIL", "not trusted", "self-signed", "ssl_ca_certs")
     told(judged("redis://10.9.9.9:6379/0", "no route", "timed out"), "FAIL", "does not answer", "firewall")
 
 
@@ -192,6 +201,34 @@ def test_credentials_that_may_not() -> None:
     told(store().delete(ClientError(403, "AccessDenied")), "FAIL", "grant s3:DeleteObject")
     locked = ClientError(400, "InvalidRequest: Content-MD5 HTTP header is required for Put Object with Object Lock")
     told(store().put(locked), "FAIL", "Object Lock", "SAFELIGHT_S3_BUCKET")
+
+
+def test_buckets_of_inputs() -> None:
+    def judged(status: int, code: str) -> Finding:
+        return store().inputs(InputAnswer("photos", "in/", ClientError(status, code)))
+
+    told(judged(404, "NoSuchKey"), "ok", "s3://photos/in/ can be read")
+    told(judged(404, "NoSuchBucket"), "FAIL", "no bucket photos", "SAFELIGHT_INPUT_BUCKETS")
+    told(judged(403, "AccessDenied"), "warn", "s3://photos/in/", "grant s3:GetObject", "on photos")
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"rate_limit": "60/minute"}, ("warn", "60/minute", "all callers together", "NAME:KEY")),
+        ({"rate_limit": "60/minute", "api_keys": "ann:k"}, ("ok", "each name")),
+        ({"input_buckets": "photos/in"}, ("ok", "s3://photos/in/; outputs, in safelight, cannot")),
+        ({"input_buckets": "photos,safelight"}, ("ok", "s3://photos/ and s3://safelight/")),
+    ],
+)
+def test_settings_that_belong_together(changes: dict[str, Any], words: tuple[str, ...]) -> None:
+    [finding] = [each for each in judge_settings(Settings(**changes), {}) if each.check != "settings.values"]
+    told(finding, *words)
+
+
+def test_the_key_that_opens_the_api() -> None:
+    for keys, token in (("k", "k"), ("ann:k,b", "k"), ("sha256:00,ann:sha256:00, bob:k2", "k2"), ("sha256:00", None)):
+        assert _token(SecretStr(keys)) == token
 
 
 def test_an_api_of_another_release_and_with_a_lock() -> None:

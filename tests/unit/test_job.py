@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tasks.errors import InvalidRequest
+from tasks.eta import Load, Speed
 from tasks.ids import is_job_id, new_job_id
 from tasks.job import TERMINAL, TRANSITIONS, Job, JobStatus, rfc3339
 from tasks.job_codec import Snapshot, decode_job, encode_request
@@ -17,6 +18,7 @@ from tasks.request import parse_request
 from tasks.submission import new_job
 
 MODELS = load_models(None)
+LOAD, UNMEASURED = Load(position=4, queued=5, work=50), (Speed(max_rows=1), Speed(max_rows=1))
 
 
 def test_terminal_states_are_those_without_a_way_out() -> None:
@@ -38,9 +40,9 @@ def test_times_are_utc_with_milliseconds(moment: datetime, text: str) -> None:
 
 def test_a_job_reads_back_from_its_own_json() -> None:
     record = {"request": encode_request(parse_request({"prompt": "x"})), "status": "queued", "attempt": "0"}
-    snapshot = Snapshot("a", {**record, "created": "1700000000123"}, 1_700_000_000_500, 4, 2.0, 1, 2)
+    snapshot = Snapshot("a", {**record, "created": "1700000000123"}, 1_700_000_000_500, LOAD, 2.0, 1, UNMEASURED)
     job = decode_job(snapshot)
-    assert (job.progress.queue_position, job.progress.eta_s) == (4, 6.0)
+    assert (job.progress.queue_position, job.progress.eta_s) == (4, 6.0)  # by the average attempt: no step is measured
     assert job.to_json()["created_at"] == "2023-11-14T22:13:20.123Z"
     assert Job.model_validate(job.to_json()) == job
 

@@ -69,6 +69,13 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("webhook_url", {"webhook_url": "ftp://x"}),
     ("webhook_url", {"webhook_url": "https://x/\r\nHost: y"}),
     ("webhook_url", {"webhook_url": "https://" + "x" * 2_048}),
+    ("webhook_url", {"webhook_url": "https://user:secret@x/"}),
+    ("webhook_url", {"webhook_url": "https://good.example\\@x/"}),
+    ("image", {"image": "https://user:secret@x/a.png"}),
+    ("image", {"image": "https://x/a\r\nHost: y"}),
+    ("image", {"image": "https://x/a b"}),
+    ("image", {"image": "s3://b/k\n"}),
+    ("image", {"image": "https://x/" + "a" * 8_192}),
     ("preview_every", {"preview_every": -1}),
     ("output_prefix", {"output_prefix": "/a"}),
     ("output_prefix", {"output_prefix": "a/../b"}),
@@ -76,6 +83,20 @@ REFUSED: list[tuple[str, dict[str, Any]]] = [
     ("output_prefix", {"output_prefix": "a\\b"}),
     ("output_prefix", {"output_prefix": "a\nb"}),
     ("output_prefix", {"output_prefix": "x" * 257}),
+    ("output_prefix", {"output_prefix": "€" * 220}),
+    *[
+        ("output_prefix", {"output_prefix": prefix})
+        for prefix in (
+            *("..", ".", "./a", "a/..", "//etc", "a/%2e%2e/b", "%2E%2e", "%252e%252e/b", "a%2f..%2fb", "%2fetc"),
+            *("a/‥/b", "．．/b", "a／..／b", "／etc", "..\\b", "a/%5c..", "a＼b", "a\x85b", "a\u2028b", "a\r\nX: y"),
+        )
+    ],
+    *[
+        (name, {name: value, "image": "s3://b/k"})
+        for name in ("height", "seed", "num_outputs", "guidance_scale", "strength", "fps", "priority", "deadline_s")
+        for value in (True, False)
+    ],
+    ("loras.0.scale", {"loras": [{"name": "a", "scale": True}]}),
     ("metadata", {"metadata": []}),
     ("metadata", {"metadata": {"x": "x" * MAX_METADATA_BYTES}}),
     ("metadata", {"metadata": {"x": math.nan}}),
@@ -179,3 +200,22 @@ def test_nothing_else_than_a_refusal_ever_comes_out(fields: dict[str, Any]) -> N
 @pytest.mark.parametrize("prefix", ["a/b", "a/b/", "a//b", "a/b//"])
 def test_a_prefix_is_a_folder_however_its_slashes_are_set(prefix: str) -> None:
     assert parse_request({"prompt": "x", "output_prefix": prefix}).output_prefix == "a/b/"
+
+
+@pytest.mark.parametrize("prefix", ["2026/été", "a.b/..c/d..", "50%", "a%20b", "日本/…", "x" * 256])
+def test_unusual_prefixes_that_climb_nowhere_are_taken(prefix: str) -> None:
+    assert parse_request({"prompt": "x", "output_prefix": prefix}).output_prefix == f"{prefix}/"
+
+
+def test_what_a_url_holds_is_not_shown_by_repr() -> None:
+    request = parse_request(
+        {"prompt": "x", "image": "https://h/a?X-Amz-Signature=secret", "webhook_url": "https://h/secret"}
+    )
+    assert "secret" not in repr(request) + str(request)
+
+
+def test_a_refusal_is_short_whatever_was_sent() -> None:
+    for fields in ({"y" * 1_000_000: 1}, {"loras": [{"z" * 1_000_000: 1}]}, {"model": "m" * 1_000_000}):
+        with pytest.raises(InvalidRequest) as caught:
+            parse_request({"prompt": "x", **fields})
+        assert len(str(caught.value)) < 1_500

@@ -25,7 +25,7 @@ def judge_api(
     yield _version(facts, version)
     if facts.withheld:
         found = f"the API wants a token that this shell does not have ({facts.withheld})"
-        yield fail("api.models", found, "set SAFELIGHT_API_KEYS here to the API's value")
+        yield fail("api.models", found, "set SAFELIGHT_API_KEYS here to one of its keys, in clear")
         return
     yield _models(facts.models, list(specs))
     yield _workers(facts.workers, workers)

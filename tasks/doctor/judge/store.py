@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from tasks.artifact_faults import explain, http_status, lacks_credentials, s3_code
 from tasks.doctor.finding import Finding, fail, ok, skipped, span, warn
 from tasks.doctor.probe.listener import Listener
-from tasks.doctor.probe.store import Credentials, FirstCall, Opened
+from tasks.doctor.probe.store import Credentials, FirstCall, InputAnswer, Opened
 from tasks.s3_client import Endpoints
 
 _SKEWED = "RequestTimeTooSkewed"
@@ -93,6 +93,19 @@ class StoreJudge:
             return fail(check, f"the bucket is in {wanted}, we sign for {ours}", f"SAFELIGHT_S3_REGION={wanted}")
         return ok(check, f"requests are signed for {ours}")
 
+    def inputs(self, answer: InputAnswer) -> Finding:
+        """The object that was asked for is not there, and a store that lets us read says so."""
+        check, place, code = "store.inputs", f"s3://{answer.bucket}/{answer.folder}", s3_code(answer.error)
+        if code == "NoSuchKey":
+            return ok(check, f"{place} can be read")
+        if code == "NoSuchBucket":
+            remedy = "correct SAFELIGHT_INPUT_BUCKETS, or create it"
+            return fail(check, f"no bucket {answer.bucket}, from which inputs are to be read", remedy)
+        if http_status(answer.error) in (401, 403):
+            found = f"{place} refuses a read ({code}): inputs from there may fail"
+            return warn(check, found, f"{_granted('s3:GetObject and s3:ListBucket')} on {answer.bucket}")
+        return fail(check, *self._explained(answer.error, answer.bucket))
+
     def put(self, error: Exception | None) -> Finding:
         if error is not None and "Object Lock" in str(error):
             found = f"bucket {self.bucket} has Object Lock with a default retention, which wants checksums"
@@ -155,8 +168,8 @@ class StoreJudge:
             return fail(check, said, _granted(grants))
         return fail(check, said, remedy)
 
-    def _explained(self, error: Exception) -> tuple[str, str]:
-        text = explain(error, self.place.where, self.bucket, self.place.region)
+    def _explained(self, error: Exception, bucket: str | None = None) -> tuple[str, str]:
+        text = explain(error, self.place.where, bucket or self.bucket, self.place.region)
         found, _, remedy = text.partition("; ")
         return found, remedy or f"check {_ENDPOINT} and the store's log"
 

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic import SecretStr
+
 from tasks.settings import Settings
 
 
@@ -27,8 +29,8 @@ class ApiFacts:
 def ask_api(url: str, settings: Settings, limit_s: float) -> ApiFacts:
     import httpx
 
-    tokens = settings.api_keys.get_secret_value().split(",") if settings.api_keys else []
-    headers = {"Authorization": f"Bearer {tokens[0].strip()}"} if tokens else {}
+    token = _token(settings.api_keys)
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
     try:
         with httpx.Client(base_url=url, timeout=limit_s, headers=headers) as client:
             alive = _json(client.get("/healthz"))
@@ -47,6 +49,16 @@ def ask_api(url: str, settings: Settings, limit_s: float) -> ApiFacts:
         models={each["name"]: each for each in _json(models)["models"]} if models.status_code == 200 else None,
         workers=frozenset(each["name"] for each in _json(workers)["workers"]) if workers.status_code == 200 else None,
     )
+
+
+def _token(keys: SecretStr | None) -> str | None:
+    """The first key of `KEY`, `NAME:KEY`, … that is not a digest alone, which opens nothing."""
+    for entry in keys.get_secret_value().split(",") if keys else ():
+        name, colon, key = entry.strip().partition(":")
+        token = key if colon else name
+        if token and name != "sha256" and not token.startswith("sha256:"):
+            return token
+    return None
 
 
 def _json(reply: Any) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import redis
 
-from tasks.broker_url import broker_url, transport_options
+from tasks.broker_url import broker_tls, broker_url, transport_options
 from tasks.connection import connect
 from tasks.settings import Settings
 
@@ -49,7 +49,7 @@ def ask_broker(settings: Settings, limit_s: float, now: Callable[[], float]) -> 
         return error
     with connect(settings, timeout_s=limit_s, num_retries=0) as client:
         keys, is_whole = _sample(client, limit_s)
-        own = [name.strip() for name in settings.submit_queues.split(",") if name.strip()]
+        own = settings.submit_queue_names
         num_unacked, oldest_s = _unacked(client, now)
         return BrokerFacts(
             transport=transport,
@@ -68,7 +68,8 @@ def _connect(settings: Settings, limit_s: float) -> str:
 
     options = transport_options(settings.redis_url)
     options |= {"socket_timeout": limit_s, "socket_connect_timeout": limit_s, "retry_on_timeout": False}
-    with Connection(broker_url(settings.redis_url), transport_options=options) as connection:
+    tls = broker_tls(settings.redis_url) or False
+    with Connection(broker_url(settings.redis_url), ssl=tls, transport_options=options) as connection:
         connection.ensure_connection(max_retries=1, interval_start=0, timeout=limit_s)
         connection.default_channel.client.ping()
         return f"visibility timeout {options['visibility_timeout']} s"

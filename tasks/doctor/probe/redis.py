@@ -13,24 +13,26 @@ import redis
 
 from tasks.connection import connect, where
 from tasks.doctor.probe.listener import Listener, who_listens
-from tasks.doctor.rights import Need, Refusal
+from tasks.errors import StoreUnavailable
+from tasks.redis_facts import RedisFacts
+from tasks.redis_rights import Sample
+from tasks.redis_start import read_facts, refused
 from tasks.settings import Settings
 
 _NUM_PINGS = 5
 
 
 @dataclass(frozen=True, slots=True)
-class RedisFacts:
-    place: str
+class RedisAnswers:
+    facts: RedisFacts
     user: str
     latency_s: float
     #: What the server's clock is ahead of ours, and how far that may be wrong.
     clock_ahead_s: float
     clock_error_s: float
-    #: None: withheld by the ACL.
-    info: Mapping[str, Any] | None
     config: Mapping[str, str]
-    refusals: Sequence[Refusal]
+    #: Samples that this user may not send, with Redis' words.
+    refused: Sequence[tuple[Sample, str]]
     #: Of the connection, such as TLSv1.3; None without TLS.
     tls: str | None = None
 
@@ -45,30 +47,31 @@ class NoRedis:
 
 
 def ask_redis(
-    settings: Settings, needs: Sequence[Need], limit_s: float, now: Callable[[], float]
-) -> RedisFacts | NoRedis:
+    settings: Settings, samples: Sequence[Sample], limit_s: float, now: Callable[[], float]
+) -> RedisAnswers | NoRedis:
     """Raises `ConfigError` for a URL that cannot be read."""
     client = connect(settings, timeout_s=limit_s, num_retries=0)
-    place = where(client)
     with client:
         try:
-            client.ping()
-            return _facts(client, place, needs, now)
+            return _ask(client, samples, now)
+        except StoreUnavailable as error:
+            cause = error.__cause__
+            return NoRedis(where(client), cause if isinstance(cause, Exception) else error)
         except (redis.RedisError, OSError) as error:
-            return NoRedis(place, error, _look_closer(client, error, limit_s))
+            return NoRedis(where(client), error, _look_closer(client, error, limit_s))
 
 
-def _facts(client: redis.Redis, place: str, needs: Sequence[Need], now: Callable[[], float]) -> RedisFacts:
+def _ask(client: redis.Redis, samples: Sequence[Sample], now: Callable[[], float]) -> RedisAnswers:
+    latency_s = _latency(client)
     ahead_s, error_s = _clock(client, now)
-    return RedisFacts(
-        place=place,
+    return RedisAnswers(
+        facts=read_facts(client),
         user=_user(client),
-        latency_s=_latency(client),
+        latency_s=latency_s,
         clock_ahead_s=ahead_s,
         clock_error_s=error_s,
-        info=_info(client),
         config=_config(client),
-        refusals=_refusals(client, needs),
+        refused=refused(client, samples),
         tls=_tls(client),
     )
 
@@ -92,7 +95,8 @@ def _latency(client: redis.Redis) -> float:
     taken = []
     for _ in range(_NUM_PINGS):
         began = time.perf_counter()
-        client.ping()
+        with contextlib.suppress(redis.exceptions.NoPermissionError):  # the rights say so
+            client.ping()
         taken.append(time.perf_counter() - began)
     return min(taken)
 
@@ -107,13 +111,6 @@ def _clock(client: redis.Redis, now: Callable[[], float]) -> tuple[float, float]
     return seconds + micros / 1e6 - (before + after) / 2, (after - before) / 2
 
 
-def _info(client: redis.Redis) -> Mapping[str, Any] | None:
-    with contextlib.suppress(redis.ResponseError):
-        info: Mapping[str, Any] = client.info()
-        return info
-    return None
-
-
 def _config(client: redis.Redis) -> Mapping[str, str]:
     """Withheld by many ACLs and by all managed services."""
     found: dict[str, str] = {}
@@ -121,35 +118,6 @@ def _config(client: redis.Redis) -> Mapping[str, str]:
         with contextlib.suppress(redis.ResponseError):
             found |= {str(key): str(value) for key, value in client.config_get(name).items()}
     return found
-
-
-def _refusals(client: redis.Redis, needs: Sequence[Need]) -> Sequence[Refusal]:
-    """The commands are queued in a transaction, where the server checks permissions, and which is then discarded."""
-    connection: Any = client.connection_pool.get_connection()
-    try:
-        connection.send_command("MULTI")
-        # Outside of a transaction the commands would be carried out.
-        if error := _answer(connection):
-            return [Refusal(Need(("MULTI",)), error)]
-        connection.send_packed_command(connection.pack_commands(need.words for need in needs))
-        answers = [_answer(connection) for _ in needs]
-    finally:
-        connection.disconnect()  # which discards the transaction, whatever the user may do
-        client.connection_pool.release(connection)
-    return [Refusal(need, error) for need, error in zip(needs, answers, strict=True) if _counts(error)]
-
-
-def _answer(connection: Any) -> str:
-    try:
-        connection.read_response()
-    except redis.ResponseError as error:
-        return str(error) or type(error).__name__
-    return ""
-
-
-def _counts(error: str) -> bool:
-    """A command that this version keeps out of transactions, or whose arguments changed, says nothing of rights."""
-    return "permission" in error or "unknown command" in error
 
 
 def _tls(client: redis.Redis) -> str | None:

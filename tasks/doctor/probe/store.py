@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 from typing import Any
@@ -16,6 +16,7 @@ from tasks.artifact_faults import http_status, s3_code
 from tasks.artifacts import ArtifactStore, object_key
 from tasks.doctor.probe.listener import Listener, who_listens
 from tasks.errors import SafelightError
+from tasks.input_places import InputPlaces
 from tasks.s3_client import Endpoints, Patience, endpoints
 from tasks.settings import Settings
 
@@ -55,6 +56,15 @@ class Opened:
     listener: Listener | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class InputAnswer:
+    """What the store says to a read in a bucket of `SAFELIGHT_INPUT_BUCKETS`, of an object that is not there."""
+
+    bucket: str
+    folder: str
+    error: Exception
+
+
 class StoreProbe:
     """A context manager: what it wrote is gone when it ends, a bucket that it created too. One use, one thread."""
 
@@ -62,6 +72,7 @@ class StoreProbe:
         """Raises `ConfigError` for an endpoint that is none."""
         self.place: Endpoints = endpoints(settings)
         self.bucket = settings.s3_bucket
+        self._input_places = InputPlaces.parse(settings.input_buckets, own=settings.s3_bucket).places
         self._limit_s, self._now = limit_s, now
         self._artifacts = ArtifactStore(settings, Patience(limit_s, 3 * limit_s, 1))
         self._client: Any = self._artifacts.client
@@ -113,6 +124,13 @@ class StoreProbe:
         """Of the bucket, where the store tells; AWS' first region has no name."""
         reply, error = self._attempt(lambda: self._client.get_bucket_location(Bucket=self.bucket))
         return None if error is not None else str(reply.get("LocationConstraint") or "us-east-1")
+
+    def look_into_inputs(self) -> Iterator[InputAnswer]:
+        """Of every place but the own bucket; reads alone, since a worker may do no more there."""
+        for bucket, folder in self._input_places:
+            if bucket != self.bucket:
+                key = f"{folder}doctor-{secrets.token_hex(6)}"
+                yield InputAnswer(bucket, folder, self._read_of_nothing(bucket, key))
 
     def put(self) -> Exception | None:
         """As a worker does: the store is asked afterwards what it holds."""
@@ -183,6 +201,10 @@ class StoreProbe:
             parts.append({"PartNumber": number, "ETag": reply["ETag"]})
         self._client.complete_multipart_upload(**place, MultipartUpload={"Parts": parts})
         self._upload_id = None
+
+    def _read_of_nothing(self, bucket: str, key: str) -> Exception:
+        _, error = self._attempt(lambda: self._client.get_object(Bucket=bucket, Key=key))
+        return error or ValueError(f"{key} is there, though nobody wrote it")
 
     def _put(self, use: str, **extra: str) -> None:
         if self._keys[use] not in self._written:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import contextlib
 import socket
 import time
 from collections.abc import Iterator
@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 import redis
 
-from api_stub import serve
-from tasks import webhook_queue
-from tasks.doctor import areas, rights
+from tasks.connection import connect
+from tasks.doctor import areas
 from tasks.doctor.scope import Scope
 from tasks.errors import ConfigError
 from tasks.local.process import free_port
 from tasks.local.servers import RedisServer, S3Server
-from tasks.redis_store import SCRIPT
+from tasks.redis_rights import acl_line, producer_samples
+from tasks.redis_start import check_start
 from tasks.settings import Settings
-from tests.e2e.nodes import fleet
 from tests.integration.doctor.conftest import Doctor
-from worker.node import Node
+from tests.redis_kinds import Guarded, running
+from tests.tls_proxy import make_papers, tls_proxy
 
 #: What a URL reserves, raw.
 PASSWORD = "p@:/#[%]é"
@@ -42,31 +42,20 @@ def test_jobs_that_would_be_evicted(doctor: Doctor, own_redis: RedisServer, oper
     operator.config_set("maxmemory-policy", "allkeys-lru")
     report = doctor("redis", SAFELIGHT_REDIS_URL=own_redis.url)
     assert report.code == 1
-    report.says("redis.eviction", "FAIL", "allkeys-lru", "CONFIG SET maxmemory-policy noeviction")
+    report.says("redis.eviction", "FAIL", "allkeys-lru", "maxmemory-policy noeviction")
     operator.config_set("maxmemory-policy", "volatile-lru")
     report = doctor("redis", SAFELIGHT_REDIS_URL=own_redis.url)
     assert report.code == 0
-    report.says("redis.eviction", "warn", "volatile-lru", "abort", "noeviction")
-
-
-def test_a_worker_and_the_api_refuse_such_a_redis(
-    settings: Settings, own_redis: RedisServer, operator: redis.Redis, capsys: pytest.CaptureFixture[str]
-) -> None:
-    operator.config_set("maxmemory-policy", "allkeys-lru")
-    bad = settings.model_copy(update={"redis_url": own_redis.url})
-    with pytest.raises(ConfigError, match=r"maxmemory-policy is allkeys-lru.*CONFIG SET maxmemory-policy noeviction"):
-        Node(bad).run()
-    assert serve(bad, port=0) == 2
-    assert "CONFIG SET maxmemory-policy noeviction" in capsys.readouterr().err
+    report.says("redis.eviction", "warn", "volatile-lru", "idempotency keys", "noeviction")
 
 
 def test_nothing_is_written_to_disk(doctor: Doctor, own_redis: RedisServer, operator: redis.Redis) -> None:
     operator.config_set("appendonly", "no")
     report = doctor("redis", SAFELIGHT_REDIS_URL=own_redis.url)
     assert report.code == 0
-    report.says("redis.persistence", "warn", "loses every job", "CONFIG SET appendonly yes")
+    report.says("redis.persistence", "warn", "nothing is written to disk", "appendonly yes")
     operator.config_set("save", "3600 1")
-    doctor("redis").says("redis.persistence", "warn", "snapshots only", "CONFIG SET appendonly yes")
+    doctor("redis").says("redis.persistence", "warn", "snapshots alone", "appendonly yes")
 
 
 def test_no_room(doctor: Doctor, own_redis: RedisServer, operator: redis.Redis) -> None:
@@ -106,25 +95,47 @@ def test_no_password_where_one_is_wanted(doctor: Doctor, own_redis: RedisServer,
 
 
 def test_a_user_who_lacks_one_command(doctor: Doctor, own_redis: RedisServer, operator: redis.Redis) -> None:
+    operator.execute_command(acl_line("worker"), "on", ">pw")
     url = f"redis://worker:pw@127.0.0.1:{own_redis.port}/0"
-    granted = rights.rule(Settings(redis_url=url), "worker")
-    operator.execute_command(f"{granted} on >pw")
     assert doctor("redis,broker", SAFELIGHT_REDIS_URL=url).bad == {"broker.database": "skipped"}  # SCAN is not granted
-    operator.execute_command("ACL SETUSER worker -brpop")
-    report = doctor("redis,broker", SAFELIGHT_REDIS_URL=url)
+    operator.execute_command("ACL SETUSER worker -xadd")
+    report = doctor("redis,broker")
     assert report.code == 1
-    assert report["redis.rights"].remedy == "ACL SETUSER worker +brpop"
+    assert report.bad == {"redis.rights": "FAIL", "broker.all": "skipped"}
+    assert report["redis.rights"].remedy == "ACL SETUSER worker +xadd"
     operator.execute_command(report["redis.rights"].remedy)
     assert doctor("redis").code == 0
 
 
+def test_a_user_who_is_enough_for_an_api(doctor: Doctor, own_redis: RedisServer, operator: redis.Redis) -> None:
+    operator.execute_command(acl_line("worker"), "on", ">pw")
+    operator.execute_command("ACL SETUSER worker -brpop resetchannels")
+    report = doctor("redis,broker", SAFELIGHT_REDIS_URL=f"redis://worker:pw@127.0.0.1:{own_redis.port}/0")
+    assert report.bad == {"redis.rights": "warn", "broker.database": "skipped"}
+    assert report["redis.rights"].remedy == "ACL SETUSER worker +brpop &/0.celery.pidbox"
+
+
 def test_a_user_who_lacks_keys_and_the_channel(doctor: Doctor, own_redis: RedisServer, operator: redis.Redis) -> None:
-    operator.execute_command("ACL SETUSER worker on >pw ~safelight:* ~safelight.* resetchannels +@all")
+    operator.execute_command("ACL SETUSER worker on >pw ~safelight.* resetchannels +@all")
     operator.set("safelight:witness", 1)
-    report = doctor("redis", SAFELIGHT_REDIS_URL=f"redis://worker:pw@127.0.0.1:{own_redis.port}/0")
-    wanted = "ACL SETUSER worker ~unacked* ~_kombu.* ~*.celery.pidbox* &/0.celery.pidbox"
-    assert report["redis.rights"].remedy == wanted
+    env = {"SAFELIGHT_KEY_PREFIX": "safelight:", "SAFELIGHT_SUBMIT_QUEUES": "safelight.submit,celery"}
+    report = doctor("redis", SAFELIGHT_REDIS_URL=f"redis://worker:pw@127.0.0.1:{own_redis.port}/0", **env)
+    wanted = "~safelight:* ~unacked* ~_kombu.binding* ~celery* ~*.celery.pidbox* &/0.celery.pidbox"
+    assert report["redis.rights"].remedy == f"ACL SETUSER worker {wanted}"
     assert operator.keys() == ["safelight:witness"]  # asking has executed nothing
+
+
+def test_a_user_who_may_do_little_gets_the_whole_line(
+    doctor: Doctor, own_redis: RedisServer, operator: redis.Redis
+) -> None:
+    operator.execute_command("ACL SETUSER worker on >pw ~* +@connection +@transaction")
+    env = {"SAFELIGHT_KEY_PREFIX": "pictures:", "SAFELIGHT_SUBMIT_QUEUES": "celery"}
+    url = f"redis://worker:pw@127.0.0.1:{own_redis.port}/2"
+    remedy = doctor("redis", SAFELIGHT_REDIS_URL=url, **env)["redis.rights"].remedy
+    assert remedy == acl_line("worker", "pictures:", ["celery"], 2)
+    assert all(word in remedy.split() for word in ("~pictures:*", "~celery*", "&/2.celery.pidbox"))
+    operator.execute_command(remedy)
+    assert doctor("redis").bad == {}
 
 
 def test_without_transactions_nothing_is_executed(
@@ -132,30 +143,56 @@ def test_without_transactions_nothing_is_executed(
 ) -> None:
     operator.execute_command("ACL SETUSER worker on >pw ~* &* +@all -multi")
     report = doctor("redis", SAFELIGHT_REDIS_URL=f"redis://worker:pw@127.0.0.1:{own_redis.port}/0")
-    assert report["redis.rights"].remedy == "ACL SETUSER worker +multi"
+    assert report["redis.rights"].status == "FAIL"
+    assert report["redis.rights"].remedy == "ACL SETUSER worker +@transaction"
     assert operator.keys() == []
 
 
-def test_the_rights_are_those_that_the_scripts_use(settings: Settings) -> None:
-    used = {name.lower() for text in (SCRIPT, webhook_queue._SCRIPT) for name in re.findall(r"call\('([A-Z]+)'", text)}
-    asked = {rights.command(need) for need in rights.needs(settings)}
-    assert len(used) > 20
-    assert used <= asked
-    docs = (Path(__file__).parents[3] / "docs/operations.md").read_text("utf-8")
-    assert rights.rule(Settings(redis_url="redis://h/0")) in " ".join(docs.split())
+def test_a_command_that_was_renamed_is_no_matter_of_rights(doctor: Doctor, tmp_path: Path) -> None:
+    with running(tmp_path / "redis", "valkey", "--rename-command", "HSETNX", "hidden") as server:
+        report = doctor("redis", SAFELIGHT_REDIS_URL=server.url)
+        report.says("redis.rights", "FAIL", "does not know hsetnx", "rename-command")
+        with pytest.raises(ConfigError, match="does not know hsetnx: take back rename-command"):
+            check_start(connect(Settings(redis_url=server.url)), producer_samples("safelight:", ["tiny"]))
 
 
-def test_a_worker_lives_with_exactly_these_rights(
-    settings: Settings, s3_server: S3Server, own_redis: RedisServer, operator: redis.Redis, tmp_path: Path
-) -> None:
-    operator.execute_command(f"{rights.rule(settings, 'worker')} on >pw")
-    operator.execute_command("ACL LOG RESET")
-    url = f"redis://worker:pw@127.0.0.1:{own_redis.port}/0"
-    with fleet(settings.model_copy(update={"redis_url": url}), tmp_path / "fleet") as nodes:
-        nodes.start_worker()
-        jobs = nodes.client.submit_many([{"prompt": "x", "height": 16, "width": 16}] * 2)
-        assert {nodes.client.wait(job.id, 30).status.value for job in jobs} == {"succeeded"}
-    assert operator.execute_command("ACL LOG") == []
+def test_sentinels(doctor: Doctor, tmp_path: Path) -> None:
+    with contextlib.ExitStack() as stack:
+        guarded = Guarded(tmp_path, stack)
+        url = guarded.url()
+        report = doctor("redis,broker", SAFELIGHT_REDIS_URL=url)
+        assert report.bad == {}
+        primary = f"127.0.0.1:{guarded.primary.port}"
+        report.says("redis.sentinels", "ok", f"3 agree that pictures is {primary}")
+        one = url.split(";")[-1]
+        doctor("redis", SAFELIGHT_REDIS_URL=one).says("redis.sentinels", "warn", "one sentinel", "name the others")
+        away = f"sentinel://127.0.0.1:{free_port()};{one}"
+        report = doctor("redis", SAFELIGHT_REDIS_URL=away)
+        assert report.bad == {"redis.sentinels": "warn"}
+        report.says("redis.sentinels", "warn", "1 of 2 give no answer", "start them")
+        report = doctor("redis", SAFELIGHT_REDIS_URL=one.replace("pictures", "photos"))
+        assert report.code == 4
+        report.says("redis.sentinels", "FAIL", "knows no primary photos", "master_name")
+        report.says("redis.reach", "FAIL", "no sentinel of photos", "master_name")
+        with redis.Redis(port=guarded.ports[0]) as sentinel:
+            sentinel.execute_command("SENTINEL", "REMOVE", "pictures")
+            sentinel.execute_command("SENTINEL", "MONITOR", "pictures", "127.0.0.1", free_port(), 2)
+        doctor("redis", SAFELIGHT_REDIS_URL=url).says("redis.sentinels", "FAIL", "do not agree", primary)
+
+
+def test_tls(doctor: Doctor, own_redis: RedisServer, tmp_path: Path) -> None:
+    papers = make_papers(tmp_path)
+    with tls_proxy(papers, own_redis.port) as port:
+        url = f"rediss://127.0.0.1:{port}/0?{papers.parameters}"
+        report = doctor("redis,broker", SAFELIGHT_REDIS_URL=url)
+        assert report.bad == {}
+        report.says("redis.tls", "ok", "TLSv1", "certificate checked")
+        lax = doctor("redis", SAFELIGHT_REDIS_URL=f"{url}&ssl_check_hostname=false")
+        lax.says("redis.tls", "warn", "any host", "ssl_check_hostname")
+        unknown = doctor("redis", "--timeout", "1", SAFELIGHT_REDIS_URL=url.partition("?")[0])
+        unknown.says("redis.reach", "FAIL", "is not trusted", "ssl_ca_certs")
+        plain = doctor("redis", "--timeout", "1", SAFELIGHT_REDIS_URL=f"redis://127.0.0.1:{port}/0")
+        plain.says("redis.reach", "FAIL", f"127.0.0.1:{port} speaks TLS", "rediss://")
 
 
 def test_nobody_there(doctor: Doctor) -> None:

@@ -168,3 +168,17 @@ def test_objects_go_even_if_they_cannot_be_deleted_together(
         report = doctor("store", SAFELIGHT_S3_ENDPOINT_URL=url)
     assert report.bad == {"store.delete": "FAIL"}
     assert contents(bucket, settings) == ([], [])
+
+
+def test_buckets_of_inputs(doctor: Doctor, bucket: Any, settings: Settings) -> None:
+    other = f"{settings.s3_bucket}-in"
+    bucket.create_bucket(Bucket=other)
+    report = doctor("store,settings", SAFELIGHT_INPUT_BUCKETS=f"{settings.s3_bucket},{other}/a b/,{other}-gone")
+    bucket.delete_bucket(Bucket=other)
+    inputs = [each for each in report.findings if each.check == "store.inputs"]
+    assert [(each.status, each.found) for each in inputs] == [
+        ("ok", f"s3://{other}/a b/ can be read"),
+        ("FAIL", f"no bucket {other}-gone, from which inputs are to be read"),
+    ]
+    assert report.bad == {"store.inputs": "FAIL"}  # the rest is looked at all the same
+    report.says("settings.inputs", "ok", f"s3://{other}/a b/")

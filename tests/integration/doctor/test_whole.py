@@ -86,7 +86,9 @@ def test_a_variable_with_a_typo_and_a_wrong_value(doctor: Doctor) -> None:
     report = doctor("settings", SAFELIGHT_S3_BUKCET="pictures")
     assert report.code == 0
     report.says("settings.names", "warn", "SAFELIGHT_S3_BUKCET is no setting", "rename it to SAFELIGHT_S3_BUCKET")
-    report = doctor("redis", SAFELIGHT_LEASE_S="soon")
+    report = doctor("redis", SAFELIGHT_RATE_LIMIT="60 a minute")
+    report.says("settings.values", "FAIL", "SAFELIGHT_RATE_LIMIT", "60/minute")
+    report = doctor("redis", SAFELIGHT_RATE_LIMIT=None, SAFELIGHT_LEASE_S="soon")
     assert report.code == 1
     report.says("settings.values", "FAIL", "SAFELIGHT_LEASE_S", "correct or unset SAFELIGHT_LEASE_S")
 

@@ -1,0 +1,100 @@
+"""When a job will be done, from the step times that live workers measure. Pure; every answer may be "nobody knows".
+
+Work is counted in row-steps: one denoising step of one output.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """How fast one worker serves one model, as its last beat told."""
+
+    max_rows: int
+    #: Seconds of a step of a batch, and the rows in it, both lately and on average; None: none has run yet.
+    step_s: float | None = None
+    rows: float = 1.0
+    #: Rows that it has in hand, and the row-steps that they still need.
+    busy_rows: int = 0
+    left: int = 0
+    #: What an attempt takes besides its steps: inputs, texts, decoding, upload.
+    rest_s: float = 0.0
+
+    def encode(self) -> str:
+        step_us = -1 if self.step_s is None else round(self.step_s * 1e6)
+        parts = (self.max_rows, step_us, self.busy_rows, self.left, f"{self.rows:.2f}", f"{self.rest_s:.3f}")
+        return " ".join(map(str, parts))
+
+
+@dataclass(frozen=True, slots=True)
+class Load:
+    """What stands before a queued job: jobs ahead of it, all jobs of its queue, and the row-steps of all of those."""
+
+    position: int
+    queued: int
+    work: int
+
+    @property
+    def ahead(self) -> float:
+        """Row-steps of the jobs ahead, taking each for an average one."""
+        return self.work * self.position / self.queued if self.queued else 0.0
+
+
+def speeds_of(info: Mapping[str, Any]) -> dict[str, Speed]:
+    """By model, from what a worker says of itself; one that does not take jobs has none."""
+    if info.get("state") != "ready":
+        return {}
+    told = {name: model.get("speed") for name, model in info.get("models", {}).items()}
+    return {name: Speed(**speed) for name, speed in told.items() if speed is not None}
+
+
+def decode_speeds(texts: Sequence[str], now_ms: int) -> tuple[Speed, ...]:
+    """Those that are still alive, of what `Speed.encode` made with the time of its end before it."""
+    return tuple(_decoded(parts) for parts in map(str.split, texts) if int(parts[0]) > now_ms)
+
+
+def _decoded(parts: Sequence[str]) -> Speed:
+    _, max_rows, step_us, busy_rows, left, rows, rest_s = parts
+    return Speed(
+        max_rows=int(max_rows),
+        step_s=None if int(step_us) < 0 else int(step_us) / 1e6,
+        rows=float(rows),
+        busy_rows=int(busy_rows),
+        left=int(left),
+        rest_s=float(rest_s),
+    )
+
+
+def own_s(rows: int, num_steps: int, speeds: Sequence[Speed]) -> float | None:
+    """How long the job itself takes once it runs; None before any step was measured."""
+    measured = [speed for speed in speeds if speed.step_s is not None]
+    if not measured:
+        return None
+    step_s = sum(speed.step_s or 0.0 for speed in measured) / len(measured)
+    rest_s = sum(speed.rest_s for speed in measured) / len(measured)
+    rounds = math.ceil(rows / max(speed.max_rows for speed in speeds))
+    return rounds * num_steps * step_s + rest_s
+
+
+def wait_s(load: Load, speeds: Sequence[Speed]) -> float | None:
+    """How long until it can begin: at once while rows are free, else when what is in hand and ahead is worked off."""
+    free_rows = sum(speed.max_rows - speed.busy_rows for speed in speeds)
+    if load.position < free_rows:
+        return 0.0
+    measured = [speed for speed in speeds if speed.step_s]
+    if not measured:
+        return None
+    per_worker = sum(speed.rows / (speed.step_s or 1.0) for speed in measured) / len(measured)
+    in_hand = sum(speed.left for speed in speeds)
+    return (in_hand + load.ahead) / (per_worker * len(speeds))
+
+
+def queued_eta_s(load: Load, rows: int, num_steps: int, speeds: Sequence[Speed]) -> float | None:
+    """Seconds until the result of a queued job. None: nobody serves its model, or nobody has measured a step yet."""
+    own, wait = own_s(rows, num_steps, speeds), wait_s(load, speeds)
+    return None if own is None or wait is None else own + wait

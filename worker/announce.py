@@ -1,0 +1,134 @@
+"""What a node says of itself, from its first moment on: in its beats, and on its own port for Prometheus if asked."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from engine import DiffusionEngine, EngineStats
+from engine.stats import ROWS_BOUNDS, STEP_BOUNDS_S
+from tasks.errors import ConfigError
+from tasks.store import JobStore
+from worker.attempt import Attempts
+from worker.figures import NodeFigures
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+BEAT_INTERVAL_S = 2.0
+#: Groups of running rows that a beat tells of, for each model.
+_MAX_GROUPS = 16
+State = Literal["starting", "ready", "draining"]
+
+
+class Announcer:
+    """`engines` is filled while the models load; the state is `starting` until then."""
+
+    def __init__(
+        self,
+        name: str,
+        host: str,
+        models: Sequence[str],
+        engines: Mapping[str, DiffusionEngine],
+        attempts: Attempts,
+        figures: NodeFigures,
+        draining: Callable[[], bool],
+    ) -> None:
+        self._name = name
+        self._host = host
+        self._models = models
+        self._engines = engines
+        self._attempts = attempts
+        self._figures = figures
+        self._draining = draining
+
+    def beat(self, store: JobStore) -> None:
+        store.beat(self._name, self.info(), ttl_s=4 * BEAT_INTERVAL_S)
+
+    def info(self) -> dict[str, Any]:
+        state = self._state()
+        engines = dict(self._engines)
+        return {
+            "name": self._name,
+            "host": self._host,
+            "pid": os.getpid(),
+            "state": state,
+            "jobs": len(self._attempts),
+            "uploads": self._figures.uploads(),
+            "models": {name: self._model(name, engines[name]) if name in engines else {} for name in self._models},
+        }
+
+    def _state(self) -> State:
+        if self._draining():
+            return "draining"
+        return "ready" if len(self._engines) == len(self._models) else "starting"
+
+    def _model(self, name: str, engine: DiffusionEngine) -> dict[str, Any]:
+        stats = engine.stats()
+        memory = engine.device_memory()
+        groups = engine.running_groups()[:_MAX_GROUPS]
+        return {
+            "mode": stats.mode,
+            "device": stats.device,
+            "dtype": stats.dtype,
+            "waiting_rows": stats.waiting_rows,
+            "running_rows": stats.running_rows,
+            "batches": stats.batches,
+            "rows_done": stats.rows_done,
+            "mean_batch_rows": stats.mean_batch_rows,
+            "step_ms": stats.step_ms,
+            "memory": None if memory is None else dataclasses.asdict(memory),
+            "running": [{"rows": group.rows, "key": _plain(group.key)} for group in groups],
+            "speed": self._speed(name, stats),
+            "figures": {
+                "step_seconds": {"bounds": STEP_BOUNDS_S, "counts": stats.step_counts, "sum": stats.step_seconds},
+                "batch_rows": {"bounds": ROWS_BOUNDS, "counts": stats.rows_counts, "sum": stats.batch_rows},
+            },
+        }
+
+    def _speed(self, name: str, stats: EngineStats) -> dict[str, Any]:
+        """Keywords of `tasks.eta.Speed`."""
+        live = [attempt for attempt in self._attempts.live() if attempt.job.request.model == name]
+        return {
+            "max_rows": stats.max_rows,
+            "step_s": None if stats.step_ms is None else stats.step_ms / 1000,
+            "rows": stats.step_rows,
+            "busy_rows": stats.running_rows + stats.waiting_rows,
+            "left": round(sum(attempt.work_left for attempt in live)),
+            "rest_s": self._figures.rest_s(name),
+        }
+
+
+def _plain(key: Mapping[str, Any]) -> dict[str, Any]:
+    """What JSON can carry of a key; the adapter's own part of it means nothing to others."""
+    return {name: value for name, value in key.items() if name != "extra" and value is not None}
+
+
+def serve_metrics(port: int, announcer: Announcer) -> Callable[[], None]:
+    """Serve this node's own figures on every address; returns how to stop. Raises `ConfigError`."""
+    try:
+        from prometheus_client import CollectorRegistry, start_http_server
+
+        from tasks.exposition import worker_families
+    except ImportError as error:
+        raise ConfigError("SAFELIGHT_METRICS_PORT: prometheus-client is not installed") from error
+
+    class Here:
+        def collect(self) -> Iterator[Metric]:
+            yield from worker_families([announcer.info()])
+
+    registry = CollectorRegistry()
+    registry.register(Here())
+    try:
+        server, thread = start_http_server(port, registry=registry)
+    except OSError as error:
+        raise ConfigError(f"SAFELIGHT_METRICS_PORT: cannot listen on {port}: {error.strerror}") from None
+
+    def stop() -> None:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+    return stop
