@@ -31,7 +31,11 @@ class AsyncClient:
         self.models = models or load_models(self.settings.models)
         self._redis = async_connect(self.settings)
         self.store = AsyncRedisJobStore(
-            self._redis, self.settings.key_prefix, self.settings.result_ttl_s, self.settings.max_queued
+            self._redis,
+            self.settings.key_prefix,
+            self.settings.result_ttl_s,
+            self.settings.max_queued,
+            self.settings.dead_letter_ttl_s,
         )
         self._hinter = Hinter(self.settings)
 

@@ -33,7 +33,11 @@ class Client:
         self.models = models or load_models(self.settings.models)
         self._redis = connect(self.settings)
         self.store = RedisJobStore(
-            self._redis, self.settings.key_prefix, self.settings.result_ttl_s, self.settings.max_queued
+            self._redis,
+            self.settings.key_prefix,
+            self.settings.result_ttl_s,
+            self.settings.max_queued,
+            self.settings.dead_letter_ttl_s,
         )
         self._hinter = Hinter(self.settings)
 

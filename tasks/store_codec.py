@@ -8,7 +8,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from tasks.errors import IdempotencyConflict, InvalidRequest, QueueFull, SafelightError, UnknownJob
+from tasks.errors import (
+    IdempotencyConflict,
+    InvalidRequest,
+    QueueFull,
+    SafelightError,
+    UnknownDeadLetter,
+    UnknownJob,
+)
 from tasks.job import Job, JobError, JobStatus, Progress
 from tasks.job_codec import (
     Snapshot,
@@ -50,12 +57,21 @@ class Call(Generic[T]):
     decode: Callable[[Any], T]
 
 
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """How long a terminal record stays, in ms. That of a dead letter at least as long as any."""
+
+    result_ms: int
+    dead_letter_ms: int
+
+
 def script_arguments(
-    call: Call[Any], prefix: str, ttl_ms: int, clock: Callable[[], int] | None
+    call: Call[Any], prefix: str, lifetimes: Lifetimes, clock: Callable[[], int] | None
 ) -> tuple[list[str], list[Argument]]:
     """KEYS and ARGV of a run of the script. A call about no job in particular routes by the list of all jobs."""
     keys = [f"{prefix}job:{job_id}" for job_id in call.job_ids] or [f"{prefix}jobs"]
-    return keys, [prefix, call.verb, clock() if clock else "", ttl_ms, *call.args]
+    head: list[Argument] = [prefix, call.verb, clock() if clock else ""]
+    return keys, [*head, lifetimes.result_ms, lifetimes.dead_letter_ms, *call.args]
 
 
 def create(jobs: Sequence[NewJob], max_queued: int) -> Iterator[Call[list[Created | SafelightError]]]:
@@ -76,15 +92,17 @@ def _new_job(job: NewJob) -> list[Argument]:
     assert request.model, "the request is resolved"
     deadline_ms = "" if request.deadline_s is None else str(int(request.deadline_s * 1000))
     record: list[Argument] = [job.job_id, encode_request(request), request.model, request.priority, request.group or ""]
-    record += [int(request.supersede), job.digest, job.idempotency_key or "", deadline_ms]
-    return [*record, encode_optional(job.rejected)]
+    record += [int(job.supersedes), job.digest, job.idempotency_key or "", deadline_ms]
+    return [*record, encode_optional(job.rejected), job.retry_of or ""]
 
 
 def _created(new: NewJob, reply: Sequence[Any], max_queued: int) -> Created | SafelightError:
     if reply[0] == "known":
-        return Created(decode_job(_snapshot(reply[1])), is_new=False)
+        return Created(decode_job(snapshot(reply[1])), is_new=False)
     if reply[0] == "conflict":
         return conflict(new, reply[1])
+    if reply[0] == "no letter":
+        return UnknownDeadLetter(reply[1])
     if reply[0] == "full":
         return QueueFull(max_queued)
     created_at = moment(reply[1])
@@ -100,7 +118,14 @@ def new_record(new: NewJob, created_at: datetime | None, position: int | None) -
     """The job as its record reads right after `create`."""
     assert created_at is not None
     progress = Progress(num_steps=new.request.num_inference_steps or 0, queue_position=position)
-    job = Job(id=new.job_id, status=JobStatus.QUEUED, request=new.request, progress=progress, created_at=created_at)
+    job = Job(
+        id=new.job_id,
+        status=JobStatus.QUEUED,
+        request=new.request,
+        retry_of=new.retry_of,
+        progress=progress,
+        created_at=created_at,
+    )
     if new.rejected is None:
         return job
     end = {"status": JobStatus.FAILED, "finished_at": created_at, "error": new.rejected, "errors": (new.rejected,)}
@@ -121,7 +146,7 @@ def list_jobs(status: JobStatus | None, group: str | None, limit: int, cursor: s
     check_cursor(cursor)
 
     def decode(reply: Any) -> Page:
-        return Page([decode_job(_snapshot(snapshot)) for snapshot in reply[1]], reply[0] or None)
+        return Page([decode_job(snapshot(found)) for found in reply[1]], reply[0] or None)
 
     return Call("list", [], [status or "", group or "", limit, cursor or ""], decode)
 
@@ -179,7 +204,8 @@ def finish(job_id: str, attempt: int, outcome: Outcome) -> Call[Written]:
     warnings = json.dumps(list(outcome.warnings)) if outcome.warnings else ""
     texts = [encode_each(outcome.outputs), encode_optional(outcome.error), warnings, encode_optional(outcome.metrics)]
     is_dead = int(outcome.status is JobStatus.FAILED and is_dead_letter(outcome.error))
-    return Call("finish", [job_id], [job_id, attempt, outcome.status, *texts, is_dead], Written)
+    args: list[Argument] = [job_id, attempt, outcome.status, *texts, is_dead, outcome.traceback]
+    return Call("finish", [job_id], args, Written)
 
 
 def check_outcome(outcome: Outcome) -> None:
@@ -187,11 +213,18 @@ def check_outcome(outcome: Outcome) -> None:
     assert (outcome.status is JobStatus.FAILED) == (outcome.error is not None), "a failure, and only that, has an error"
 
 
-def retry(job_id: str, attempt: int, error: JobError, max_attempts: int) -> Call[JobStatus | Written]:
+def retry(job_id: str, attempt: int, error: JobError, max_attempts: int, traceback: str) -> Call[JobStatus | Written]:
     def decode(reply: str) -> JobStatus | Written:
         return Written(reply) if reply in list(Written) else JobStatus(reply)
 
-    args: list[Argument] = [job_id, attempt, encode_optional(error), max_attempts, int(is_dead_letter(error))]
+    args: list[Argument] = [
+        job_id,
+        attempt,
+        encode_optional(error),
+        max_attempts,
+        int(is_dead_letter(error)),
+        traceback,
+    ]
     return Call("retry", [job_id], args, decode)
 
 
@@ -223,22 +256,6 @@ def queues(names: Sequence[str]) -> Call[list[QueueStats]]:
         ]
 
     return Call("queues", [], names, decode)
-
-
-def beat(worker: str, info: Mapping[str, Any], ttl_s: float) -> Call[None]:
-    return Call("beat", [], [worker, json.dumps(dict(info)), int(ttl_s * 1000)], lambda reply: None)
-
-
-def workers() -> Call[list[Mapping[str, Any]]]:
-    return Call("workers", [], [], lambda reply: [json.loads(info) for info in reply])
-
-
-def dead_letters(limit: int) -> Call[list[str]]:
-    return Call("dead_letters", [], [limit], list)
-
-
-def drop_dead_letters(job_ids: Sequence[str]) -> Call[int]:
-    return Call("drop_dead_letters", job_ids, job_ids, int)
 
 
 def decode_events(reply: Any) -> list[Event]:
@@ -274,10 +291,11 @@ def _hint(entry: Sequence[Any]) -> Hint:
 def _job(job_id: str, reply: Sequence[Any] | None) -> Job:
     if not reply:
         raise UnknownJob(job_id)
-    return decode_job(_snapshot(reply))
+    return decode_job(snapshot(reply))
 
 
-def _snapshot(reply: Sequence[Any]) -> Snapshot:
+def snapshot(reply: Sequence[Any]) -> Snapshot:
+    """What the script's function of this name answered."""
     job_id, fields, position, pace, num_running, num_workers, now_ms = reply
     record = dict(zip(fields[::2], fields[1::2], strict=True))
     pace_s = float(pace or 0) or None

@@ -6,7 +6,8 @@ import contextlib
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from PIL import Image
 
@@ -30,6 +31,7 @@ from tasks.errors import InvalidRequest, StoreUnavailable
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader, LoadedImage
 from tasks.job import JobMetrics, JobStatus, Output
+from tasks.redact import kept_traceback
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
 from worker.attempt import Attempt, Attempts, Late, Stop, Stopped
 from worker.checkpoints import Checkpoints
@@ -70,6 +72,7 @@ class Generate:
         stall_s: float,
         draining: Callable[[], bool],
         on_broken: Callable[[str], None],
+        secrets: Sequence[str] = (),
     ) -> None:
         self._store = store
         self._engines = engines
@@ -86,6 +89,7 @@ class Generate:
         self._stall_s = stall_s
         self._draining = draining
         self._on_broken = on_broken
+        self._secrets = secrets
 
     def run(self, job_id: str) -> str:
         """What became of the delivery, in a word for the log. Returns when the store knows the outcome.
@@ -132,7 +136,8 @@ class Generate:
         except InvalidRequest as error:
             return failed(attempt, error.error_type, str(error)), ()
         except UploadFailed as error:
-            return failed(attempt, "upload_failed", str(error), retryable=True), ()  # never the request's fault
+            # Never the request's fault.
+            return failed(attempt, "upload_failed", str(error), retryable=True, traceback=self._trace(error)), ()
         except StoreUnavailable as error:
             log.warning("job %s is given back: %s", attempt.job.id, error)
             return GiveBack(), ()
@@ -140,7 +145,8 @@ class Generate:
             return self._engine_gone(attempt, str(error)), ()
         except Exception as error:
             log.exception("job %s: unexpected error", attempt.job.id)
-            return Retry(attempt_error(attempt, "internal", f"{type(error).__name__}: {error}", retryable=True)), ()
+            told = attempt_error(attempt, "internal", f"{type(error).__name__}: {error}", retryable=True)
+            return Retry(told, self._trace(error)), ()
         finally:
             self._progress.forget(attempt.key)
 
@@ -162,8 +168,8 @@ class Generate:
                 return GiveBack(), ()  # the engine closed under it
             case Failed(message=message, retryable=True):
                 return self._engine_gone(attempt, message), ()
-            case Failed(error_type=kind, message=message):
-                return failed(attempt, kind, message), ()
+            case Failed(error_type=kind, message=message, traceback=trace):
+                return failed(attempt, kind, message, traceback=kept_traceback(trace or "", self._secrets)), ()
         attempt.seal = functools.partial(self._engine(attempt).sealed, request, end.media)
         began = time.monotonic()
         self._note(attempt, "uploading", *self._steps(attempt))
@@ -172,6 +178,9 @@ class Generate:
         warnings = (*warnings, *end.warnings, *_unmet(attempt))
         outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=warnings, metrics=metrics)
         return Finish(outcome), outputs
+
+    def _trace(self, error: Exception) -> str:
+        return kept_traceback("".join(traceback.format_exception(error)), self._secrets)
 
     def _engine_gone(self, attempt: Attempt, why: str) -> Verdict:
         """The engine ended under the job. If its batch was running then, it may be what broke the device."""
@@ -344,8 +353,8 @@ class Generate:
                 written = self._store.finish(job_id, number, outcome)
                 done = written is Written.OK
                 return (outcome.status.value if done else written.value), done and bool(outcome.outputs)
-            case Retry(error):
-                answer = self._store.retry(job_id, number, error, self._max_attempts)
+            case Retry(error, trace):
+                answer = self._store.retry(job_id, number, error, self._max_attempts, traceback=trace)
                 if answer is JobStatus.QUEUED:
                     self._hint(attempt)
                 return answer.value, False
