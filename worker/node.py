@@ -11,16 +11,18 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import redis
 from celery import signals as celery_signals
 from celery.worker import state as celery_state
 
 from engine import DiffusionEngine
 from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
-from tasks.errors import ConfigError
+from tasks.errors import ConfigError, StoreUnavailable
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
+from tasks.redact import secrets_of
 from tasks.redis_address import parse_address
 from tasks.redis_rights import worker_samples
 from tasks.redis_start import check_start
@@ -40,7 +42,10 @@ from worker.lease import LeaseKeeper
 from worker.periodic import Periodic
 from worker.pool import current_delivery, delivery_pool
 from worker.progress import ProgressWriter
+from worker.remote import answer_shutdown
 from worker.rescue import Rescuer
+from worker.sweeper import INTERVAL_S as SWEEP_S
+from worker.sweeper import Sweeper
 from worker.uploads import Uploader
 
 log = logging.getLogger(__name__)
@@ -70,7 +75,11 @@ class Node:
         settings = self._settings
         client = connect(settings)
         store = RedisJobStore(
-            client, settings.key_prefix, result_ttl_s=settings.result_ttl_s, max_queued=settings.max_queued
+            client,
+            settings.key_prefix,
+            result_ttl_s=settings.result_ttl_s,
+            max_queued=settings.max_queued,
+            dead_letter_ttl_s=settings.dead_letter_ttl_s,
         )
         artifacts = ArtifactStore(settings)
         database = parse_address(settings.redis_url).db
@@ -82,13 +91,14 @@ class Node:
             engines = {spec.name: stack.enter_context(_load(spec)) for spec in self._specs}
             hinter = Hinter(settings)
             progress = ProgressWriter(store)
+            checkpoints = Checkpoints(artifacts, settings.s3_prefix)
             generate = Generate(
                 store=store,
                 engines=engines,
                 hinter=hinter,
                 inputs=InputLoader(settings, artifacts),
                 uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s),
-                checkpoints=Checkpoints(artifacts, settings.s3_prefix),
+                checkpoints=checkpoints,
                 attempts=self._attempts,
                 progress=progress,
                 gate=Gate(),
@@ -98,20 +108,29 @@ class Node:
                 stall_s=settings.stall_s,
                 draining=lambda: self._drain.draining,
                 on_broken=self._on_broken,
+                secrets=secrets_of(settings, os.environ),
             )
-            for actor in self._actors(store, hinter, progress, engines):
+            sweeper = Sweeper(store, checkpoints.delete)
+            for actor in self._actors(store, hinter, progress, engines, sweeper):
                 actor.start()
                 stack.callback(actor.stop)
-            webhooks = WebhookSender(WebhookQueue(client, settings.key_prefix), store.get, settings)
+            webhooks = WebhookSender(_webhook_queue(client, settings), store.get, settings)
             webhooks.start()
             stack.callback(webhooks.stop)
             self._beat(store, engines)
             self._consume(store, hinter, generate)
             self._beat(store, engines)
+        with contextlib.suppress(StoreUnavailable):  # its last beat runs out by itself
+            store.leave(self.name)
         return 1 if self._drain.broken else 0
 
     def _actors(
-        self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter, engines: Mapping[str, DiffusionEngine]
+        self,
+        store: RedisJobStore,
+        hinter: Hinter,
+        progress: ProgressWriter,
+        engines: Mapping[str, DiffusionEngine],
+        sweeper: Sweeper,
     ) -> tuple[Periodic, ...]:
         settings = self._settings
         keeper = LeaseKeeper(store, self._attempts, settings.lease_s)
@@ -122,6 +141,7 @@ class Node:
             Periodic("abort-watcher", watcher.tick, settings.abort_poll_s),
             Periodic("progress", progress.tick, settings.progress_interval_s),
             Periodic("rescuer", rescuer.tick, _RESCUE_INTERVAL_S, jitter=0.5),
+            Periodic("sweeper", sweeper.tick, SWEEP_S, jitter=0.5),
             Periodic("beat", lambda: self._beat(store, engines), _BEAT_INTERVAL_S),
         )
 
@@ -134,6 +154,7 @@ class Node:
                 store.abort(request.args[0])
 
         celery_signals.task_revoked.connect(abort_revoked, weak=False)
+        answer_shutdown(self._leave_on_request)
         self._take_signals()
         while not self._drain.draining:
             self._controller(store, hinter, generate).start()
@@ -179,11 +200,23 @@ class Node:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, leave)
 
+    def _leave_on_request(self) -> None:
+        """As a signal does, but asking twice hurries nobody."""
+        self._drain.request()
+        celery_state.should_stop = 0
+
     def _on_broken(self, reason: str) -> None:
         self._drain.begin_broken(reason)
         celery_state.should_stop = 1
 
     def _beat(self, store: RedisJobStore, engines: Mapping[str, DiffusionEngine]) -> None:
+        is_to_drain = self._announce(store, engines)
+        if is_to_drain and not self._drain.draining:
+            log.info("asked to drain")
+            self._leave_on_request()
+            self._announce(store, engines)
+
+    def _announce(self, store: RedisJobStore, engines: Mapping[str, DiffusionEngine]) -> bool:
         info: dict[str, Any] = {
             "name": self.name,
             "host": self._settings.worker_name,
@@ -192,7 +225,11 @@ class Node:
             "jobs": len(self._attempts),
             "models": {name: _described(engine) for name, engine in engines.items()},
         }
-        store.beat(self.name, info, ttl_s=4 * _BEAT_INTERVAL_S)
+        return store.beat(self.name, info, ttl_s=4 * _BEAT_INTERVAL_S)
+
+
+def _webhook_queue(client: redis.Redis, settings: Settings) -> WebhookQueue:
+    return WebhookQueue(client, settings.key_prefix, keep_s=settings.dead_letter_ttl_s)
 
 
 def _load(spec: ModelSpec) -> DiffusionEngine:

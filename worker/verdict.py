@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tasks.job import JobError, JobStatus
+from tasks.redact import redacted
 from tasks.store import Outcome
 from worker.attempt import Attempt, Stop
 
@@ -54,7 +55,7 @@ def stopped(reason: Stop) -> Verdict:
 
 def attempt_error(attempt: Attempt, kind: str, message: str, *, retryable: bool) -> JobError:
     return JobError.model_validate(
-        {"type": kind, "message": message[:2000], "retryable": retryable, "attempt": attempt.number}
+        {"type": kind, "message": redacted(message)[:2000], "retryable": retryable, "attempt": attempt.number}
     )
 
 
