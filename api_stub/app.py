@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api_stub import jobs, openapi, problems, system, web
+from api_stub import jobs, openapi, operator, problems, system, web
 from api_stub.auth import Keys, require_token
 from api_stub.backend import connect
 from api_stub.metrics import CountRequests, Metrics
@@ -46,6 +46,7 @@ def create_app(settings: Settings) -> FastAPI:
     guarded = [Depends(require_token)]
     app.include_router(jobs.router, dependencies=guarded, responses=openapi.problems(401))
     app.include_router(system.router, dependencies=guarded, responses=openapi.problems(401))
+    app.include_router(operator.router, dependencies=guarded, responses=openapi.problems(401))
     app.include_router(system.probes)
     app.add_route("/", web.index, methods=["GET"], include_in_schema=False)
     app.mount("/page", web.PageFiles(app.state.page_headers), name="page")

@@ -15,12 +15,14 @@ from tasks.errors import SafelightError, StoreUnavailable, WaitTimeout
 from tasks.hints import Hinter
 from tasks.job import Job
 from tasks.models import Models, load_models
+from tasks.operator_client import AsyncOperatorCalls
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
+from tasks.webhook_queue import AsyncWebhookQueue
 
 
-class AsyncClient:
+class AsyncClient(AsyncOperatorCalls):
     """For one event loop. Each call holds what `Client` says of it."""
 
     def __init__(
@@ -38,6 +40,7 @@ class AsyncClient:
             self.settings.dead_letter_ttl_s,
         )
         self._hinter = Hinter(self.settings)
+        self._webhooks = AsyncWebhookQueue(self._redis, self.settings.key_prefix)
 
     async def submit(
         self,

@@ -12,17 +12,19 @@ from tasks.errors import SafelightError, StoreUnavailable, WaitTimeout
 from tasks.hints import Hinter
 from tasks.job import Job
 from tasks.models import Models, load_models
+from tasks.operator_client import OperatorCalls
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
+from tasks.webhook_queue import WebhookQueue
 
 #: One look at a job's events; the record is read again after each.
 READ_S = 10.0
 RETRY_PAUSE_S = 0.5
 
 
-class Client:
+class Client(OperatorCalls):
     """Talks to Redis only, and signs URLs of the object store. Thread-safe. Any call may raise `StoreUnavailable`."""
 
     def __init__(
@@ -40,6 +42,7 @@ class Client:
             self.settings.dead_letter_ttl_s,
         )
         self._hinter = Hinter(self.settings)
+        self._webhooks = WebhookQueue(self._redis, self.settings.key_prefix)
 
     def submit(
         self,

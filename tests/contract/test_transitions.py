@@ -132,6 +132,16 @@ class Lives(RuleBasedStateMachine):
         for lab in self.labs:
             lab.clock.advance(seconds)
 
+    @rule(job_id=IDS)
+    def drop_dead_letter(self, job_id: str) -> None:
+        self.both(lambda store: store.drop_dead_letters([job_id]))
+
+    @rule(limit=st.integers(1, 3), is_swept=st.booleans())
+    def sweep(self, limit: int, is_swept: bool) -> None:
+        job_ids = self.both(lambda store: list(store.litter(limit, 60.0)))
+        if is_swept:
+            self.both(lambda store: store.swept(job_ids))
+
     @rule(name=st.sampled_from(["v", "w"]))
     def beat(self, name: str) -> None:
         self.both(lambda store: store.beat(name, {"name": name}, 10.0))
@@ -147,6 +157,9 @@ class Lives(RuleBasedStateMachine):
         self.both(lambda store: store.list(status=JobStatus.RUNNING))
         self.both(lambda store: list(store.queues(["tiny"])))
         self.both(lambda store: list(store.dead_letters()))
+        self.both(lambda store: store.find_dead_letters(limit=2))
+        for job_id in self.both(lambda store: list(store.dead_letters(1))):
+            self.both(lambda store, job_id=job_id: store.dead_letter(job_id))  # type: ignore[misc]
 
     def check_transition(self, job: Job) -> None:
         earlier = self.seen.get(job.id, JobStatus.QUEUED)
