@@ -13,7 +13,7 @@ from tasks.errors import InvalidRequest, QueueFull, SafelightError, UnknownDeadL
 from tasks.job import JobError, JobStatus
 from tasks.models import ModelSpec
 from tasks.operator_client import repeated
-from tasks.store import Created, NewJob, Outcome
+from tasks.store import Created, Drained, NewJob, Outcome
 from tests.contract.stores import LEASE_S, MODELS, WORKER, Lab, failed, memory_lab, model_error, redis_lab, succeeded
 
 MakeLab = Callable[..., Lab]
@@ -291,18 +291,37 @@ class TestDrain:
         assert lab.store.beat("gpu:7:ab9", {}, 10) is False, "a later process, even of the same id"
 
     def test_by_whole_name_or_all(self, lab: Lab) -> None:
-        indexes = [
-            "queue:tiny",
-            "running:tiny",
-            "hints",
-            "leases",
-            "status:queued",
-            "status:running",
-            "jobs",
-            "dead",
-            "group:g",
-        ]
+        names = ["a:1:f", "b:2:e"]
+        for name in names:
+            lab.store.beat(name, {}, 10)
+        assert lab.store.drain("b:2:e") == Drained(["b:2:e"], names)
+        assert lab.store.drain("nobody") == Drained([], names)
+        assert lab.store.drain(None).asked == names
+        lab.clock.advance(10)
+        assert lab.store.drain(None) == Drained([], [])
 
+    def test_a_worker_that_left_is_gone_at_once_and_the_wish_with_it(self, lab: Lab) -> None:
+        lab.store.beat("a:1:f", {"name": "a:1:f"}, 10)
+        lab.store.drain("a")
+        lab.store.leave("a:1:f")
+        assert lab.store.workers() == []
+        assert lab.store.beat("a:1:f", {}, 10) is False
+
+
+def test_evicted_records_fill_no_queue(redis_url: str) -> None:
+    lab = redis_lab(redis_url, max_queued=2)
+    server = redis.Redis.from_url(redis_url, decode_responses=True)
+    queued, running, letter = lab.create(group="g"), lab.running()[0], dead(lab)
+    for job_id in (queued, running, letter):
+        server.delete(f"safelight:job:{job_id}")
+    lab.clock.advance(LEASE_S)
+    lab.store.reap(3)
+    assert lab.store.stale_hints() == []
+    assert lab.store.find_dead_letters().letters == lab.store.list().jobs == lab.store.list(group="g").jobs == []
+    [stats] = lab.store.queues(["tiny"])
+    assert (stats.queued, stats.running) == (0, 0)
+    indexes = ["queue:tiny", "running:tiny", "hints", "leases", "jobs", "dead", "group:g"]
+    indexes += ["status:queued", "status:running", "status:failed"]
     assert [name for name in indexes if server.exists(f"safelight:{name}")] == []
     lab.clock.advance(120)
     assert sorted(lab.store.litter()) == sorted([queued, running])
