@@ -31,7 +31,7 @@ from tasks.errors import InvalidRequest, StoreUnavailable
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader, LoadedImage
 from tasks.job import JobMetrics, JobStatus, Output
-from tasks.redact import kept_traceback
+from tasks.redact import kept_traceback, redacted
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
 from worker.attempt import Attempt, Attempts, Late, Stop, Stopped
 from worker.checkpoints import Checkpoints
@@ -137,7 +137,7 @@ class Generate:
             return failed(attempt, error.error_type, str(error)), ()
         except UploadFailed as error:
             # Never the request's fault.
-            return failed(attempt, "upload_failed", str(error), retryable=True, traceback=self._trace(error)), ()
+            return failed(attempt, "upload_failed", self._hide(error), retryable=True, traceback=self._trace(error)), ()
         except StoreUnavailable as error:
             log.warning("job %s is given back: %s", attempt.job.id, error)
             return GiveBack(), ()
@@ -145,7 +145,7 @@ class Generate:
             return self._engine_gone(attempt, str(error)), ()
         except Exception as error:
             log.exception("job %s: unexpected error", attempt.job.id)
-            told = attempt_error(attempt, "internal", f"{type(error).__name__}: {error}", retryable=True)
+            told = attempt_error(attempt, "internal", f"{type(error).__name__}: {self._hide(error)}", retryable=True)
             return Retry(told, self._trace(error)), ()
         finally:
             self._progress.forget(attempt.key)
@@ -169,7 +169,8 @@ class Generate:
             case Failed(message=message, retryable=True):
                 return self._engine_gone(attempt, message), ()
             case Failed(error_type=kind, message=message, traceback=trace):
-                return failed(attempt, kind, message, traceback=kept_traceback(trace or "", self._secrets)), ()
+                trace = kept_traceback(trace or "", self._secrets)
+                return failed(attempt, kind, self._hide(message), traceback=trace), ()
         attempt.seal = functools.partial(self._engine(attempt).sealed, request, end.media)
         began = time.monotonic()
         self._note(attempt, "uploading", *self._steps(attempt))
@@ -178,6 +179,9 @@ class Generate:
         warnings = (*warnings, *end.warnings, *_unmet(attempt))
         outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=warnings, metrics=metrics)
         return Finish(outcome), outputs
+
+    def _hide(self, text: object) -> str:
+        return redacted(str(text), self._secrets)
 
     def _trace(self, error: Exception) -> str:
         return kept_traceback("".join(traceback.format_exception(error)), self._secrets)
