@@ -13,6 +13,7 @@ from typing import Any
 
 import redis
 from celery import signals as celery_signals
+from celery.exceptions import Reject
 from celery.worker import state as celery_state
 
 from engine import DiffusionEngine
@@ -33,13 +34,14 @@ from tasks.webhook_queue import WebhookQueue
 from tasks.webhooks import WebhookSender
 from worker.aborts import AbortWatcher
 from worker.attempt import Attempts
-from worker.capacity import engine_config, num_slots, served
+from worker.capacity import engine_config, num_places, num_slots, served
 from worker.checkpoints import Checkpoints
 from worker.drain import Drain
 from worker.gate import Gate
 from worker.generate import Generate
 from worker.lease import LeaseKeeper
 from worker.periodic import Periodic
+from worker.places import Places
 from worker.pool import current_delivery, delivery_pool
 from worker.progress import ProgressWriter
 from worker.remote import answer_shutdown
@@ -69,6 +71,7 @@ class Node:
         self._submit_queues = [name.strip() for name in settings.submit_queues.split(",") if name.strip()]
         self._attempts = Attempts()
         self._drain = Drain(self._attempts, settings.drain_grace_s)
+        self._places = Places(num_places(self._specs, settings.look_ahead_rows))
 
     def run(self) -> int:
         """Serve until a signal; the exit code."""
@@ -171,7 +174,10 @@ class Node:
             delivery = current_delivery()
             if delivery is not None:
                 delivery.on_terminate(lambda: store.abort(job_id))
-            return generate.run(job_id)
+            with self._places.one() as taken:
+                if not taken:  # this thread is one of those kept free: let it look for a `submit`
+                    raise Reject("every place for jobs is taken", requeue=True)
+                return generate.run(job_id)
 
         register_submit(app, store, self._models, hinter)
         queues = [queue_for(spec.name) for spec in self._specs]
