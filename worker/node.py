@@ -41,7 +41,8 @@ from worker.gate import Gate
 from worker.generate import Generate
 from worker.lease import LeaseKeeper
 from worker.periodic import Periodic
-from worker.places import Places
+from worker.places import REASON as PLACES_TAKEN
+from worker.places import Places, keep_quiet
 from worker.pool import current_delivery, delivery_pool
 from worker.progress import ProgressWriter
 from worker.remote import answer_shutdown
@@ -158,6 +159,7 @@ class Node:
 
         celery_signals.task_revoked.connect(abort_revoked, weak=False)
         answer_shutdown(self._leave_on_request)
+        keep_quiet()
         self._take_signals()
         while not self._drain.draining:
             self._controller(store, hinter, generate).start()
@@ -176,7 +178,7 @@ class Node:
                 delivery.on_terminate(lambda: store.abort(job_id))
             with self._places.one() as taken:
                 if not taken:  # this thread is one of those kept free: let it look for a `submit`
-                    raise Reject("every place for jobs is taken", requeue=True)
+                    raise Reject(PLACES_TAKEN, requeue=True)
                 return generate.run(job_id)
 
         register_submit(app, store, self._models, hinter)

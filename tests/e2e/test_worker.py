@@ -183,6 +183,7 @@ def test_a_submit_message_does_not_wait_behind_jobs(settings: Settings, tmp_path
             running.client.abort(job.id)
         done = running.client.wait(sent.id, timeout_s=20)
         assert (done.status, done.attempt) == ("succeeded", 1)
+        assert "every place for jobs" not in running.logs(), "several a second, while all is well"
 
 
 def test_repeated_messages_make_one_run(settings: Settings, tmp_path: Path) -> None:
