@@ -318,6 +318,7 @@ def test_evicted_records_fill_no_queue(redis_url: str) -> None:
     lab.store.reap(3)
     assert lab.store.stale_hints() == []
     assert lab.store.find_dead_letters().letters == lab.store.list().jobs == lab.store.list(group="g").jobs == []
+    assert lab.store.list(status=JobStatus.FAILED).jobs == []
     [stats] = lab.store.queues(["tiny"])
     assert (stats.queued, stats.running) == (0, 0)
     indexes = ["queue:tiny", "running:tiny", "hints", "leases", "jobs", "dead", "group:g"]
