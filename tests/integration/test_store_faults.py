@@ -18,6 +18,7 @@ from tasks.local.servers import RedisServer, start_redis
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings
 from tasks.store import Claimed, NotClaimed, Outcome, Written
+from tasks.webhook_queue import WebhookQueue
 from tests.unit.test_redis_rights import documented
 
 MAX_FINISHED_BYTES = 3 * 1024
@@ -208,4 +209,19 @@ def test_the_documented_acl_is_enough_for_the_store(own_server: RedisServer) -> 
         error = JobError(type="model_error", message="x", attempt=1)
         assert client.store.retry(other.id, 1, error, 1) is JobStatus.FAILED
         assert client.store.dead_letters() == [other.id]
-        assert client.abort_group("h") == []
+        assert client.dead_letter(other.id).faults and client.dead_letters().letters
+        assert client.retry_dead_letter(other.id).retry_of == other.id
+        back = client.submit(prompt="z")
+        client.store.claim(back.id, "w", 30)
+        client.store.release(back.id, 1)
+        client.abort(back.id)
+        assert client.store.litter() == []
+        client.store.swept([back.id])
+        assert client.drain_all() == ["w"]
+        client.store.leave("w")
+        queue = WebhookQueue(client._redis)
+        queue.enqueue(job_id)
+        queue.bury(queue.due()[0])
+        client.retry_webhook(job_id)
+        assert client.webhook_letters() == [] and client.purge_webhooks([job_id]) == 0
+        assert len(client.abort_group("h")) == 1
