@@ -1,0 +1,86 @@
+"""The table of a run, and the whole history of every job that broke a rule."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+from tests.chaos.plan import LEASE_S
+from tests.chaos.run import Outcome
+from tests.chaos.verdict import RULES, Violation, lives, recovery_ms, spread_s
+
+MAX_HISTORIES = 10
+
+
+def table(outcome: Outcome, broken: list[Violation]) -> str:
+    evidence, plan = outcome.evidence, outcome.plan
+    statuses = Counter(evidence.status(job_id) for job_id in evidence.accepted)
+    tickets = evidence.tickets
+    attempts = Counter(int(evidence.record(job_id).get("attempt", 0)) for job_id in evidence.accepted)
+    in_vain = _steps_in_vain(outcome)
+    num_named = sum(len(json.loads(evidence.record(each).get("outputs", "[]"))) for each in evidence.accepted)
+    calm, rough = recovery_ms(evidence, calm=True), recovery_ms(evidence, calm=False)
+    rows = [
+        ("seed, seconds", f"{plan.seed}, {plan.seconds:g}"),
+        ("faults", ", ".join(f"{kind} {count}" for kind, count in sorted(outcome.faults.items()))),
+        ("starts", ", ".join(f"{name} {count}" for name, count in outcome.starts.items())),
+        ("exit codes", ", ".join(f"{code}: {count}" for code, count in sorted(outcome.exits.items())) or "none"),
+        ("jobs planned, accepted", f"{len(tickets)}, {len(evidence.accepted)}"),
+        (
+            "submits, with a lost or bad answer",
+            f"{sum(t.num_sent for t in tickets)}, {sum(t.num_unclear for t in tickets)}",
+        ),
+        ("aborts sent", str(sum(t.num_aborts for t in tickets))),
+        ("ended as", ", ".join(f"{status} {count}" for status, count in sorted(statuses.items()))),
+        ("attempts a job", ", ".join(f"{number}: {count}" for number, count in sorted(attempts.items()))),
+        ("attempts ended by a lapsed lease", str(_lapses(outcome))),
+        ("steps done, of those after the lease had lapsed", f"{sum(map(len, evidence.steps.values()))}, {in_vain}"),
+        ("objects named by records, others", f"{num_named}, {len(evidence.stored.objects) - num_named}"),
+        ("webhook deliveries, of those taken", f"{len(evidence.told)}, {sum(t.was_taken for t in evidence.told)}"),
+        ("broker messages left over", str(evidence.stored.num_unacked)),
+        ("dead letters", str(evidence.stored.num_dead)),
+        (f"death to queued again, calm (lease {LEASE_S:g} s)", spread_s(calm[0])),
+        ("death to next attempt, calm", spread_s(calm[1])),
+        ("death to queued again, amid other faults", spread_s(rough[0])),
+        ("quiet after the last fault", f"{outcome.quiet_s:.0f} s"),
+    ]
+    counts = Counter(violation.rule for violation in broken)
+    rows += [(f"**{name}**: violations", str(counts[name])) for name in RULES]
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])
+
+
+def _lapses(outcome: Outcome) -> int:
+    evidence = outcome.evidence
+    return sum(life.lapsed for job_id in evidence.accepted for life in lives(evidence, job_id))
+
+
+def _steps_in_vain(outcome: Outcome) -> int:
+    evidence = outcome.evidence
+    ends = {
+        (job_id, life.number): life.ended_ms
+        for job_id in evidence.accepted
+        for life in lives(evidence, job_id)
+        if life.lapsed
+    }
+    return sum(
+        step.at_ms > ends.get((job_id, step.attempt), float("inf"))
+        for job_id, steps in evidence.steps.items()
+        for step in steps
+    )
+
+
+def histories(outcome: Outcome, broken: list[Violation]) -> str:
+    """What broke, and everything that is known of those jobs, the first ones in full."""
+    evidence = outcome.evidence
+    lines = [f"{violation.rule}: {violation.job_id}: {violation.what}" for violation in broken]
+    for job_id in list(dict.fromkeys(violation.job_id for violation in broken))[:MAX_HISTORIES]:
+        lines += ["", f"== {job_id}"]
+        if (ticket := evidence.by_id.get(job_id)) is not None:
+            lines.append(str(ticket))
+        lines += [f"  {name}: {value}" for name, value in evidence.record(job_id).items()]
+        events = [(float(move.at_ms), str(move)) for move in evidence.moves.get(job_id, [])]
+        events += [(step.at_ms, f"{step}") for step in evidence.steps.get(job_id, ())]
+        lines += [f"  {at_ms:.0f} {what}" for at_ms, what in sorted(events)]
+        lines += [f"  told {told}" for told in evidence.told if told.job_id == job_id]
+        lines += [f"  object {key}" for key in evidence.stored.objects if job_id in key]
+    return "\n".join(lines)
