@@ -20,12 +20,13 @@ class Faults:
     def __init__(self, processes: Processes) -> None:
         self._processes = processes
         self._threads: list[threading.Thread] = []
-        self._calm = threading.Event()
         self.done: Counter[str] = Counter()
 
     def run(self, faults: tuple[Fault, ...], began: float) -> None:
-        """Blocks until the last has struck; `finish` waits until the last is over."""
+        """Blocks until the last has struck; `finish` waits until the last is over. A calm one may hold the rest up."""
         for fault in faults:
+            if fault.kind == "kill worker in calm":
+                began += self._processes.wait_for_calm(began + fault.at_s)
             time.sleep(max(0.0, began + fault.at_s - time.monotonic()))
             now_s, amount = time.monotonic() - began, f" by {fault.amount:+.0f} s" if fault.amount else ""
             log.info("%6.1f s: %s %s%s for %.1f s", now_s, fault.kind, fault.target, amount, fault.for_s)
@@ -54,7 +55,7 @@ class Faults:
                 there.send(fault.target, signal.SIGSTOP)
                 time.sleep(fault.for_s)
                 there.send(fault.target, signal.SIGCONT)
-            case ("drain" | "hurry"), _:
+            case (("drain" | "hurry"), _):
                 there.send(fault.target, signal.SIGTERM)
                 if first == "hurry":
                     time.sleep(min(fault.for_s, 1.0))
@@ -63,7 +64,7 @@ class Faults:
                 there.clock_file.write_text(f"{fault.amount:.0f}", "ascii")
                 time.sleep(fault.for_s)
                 there.clock_file.write_text("0", "ascii")
-            case ("redis" | "s3"), [mood]:
+            case (("redis" | "s3"), [mood]):
                 name = f"{first} {fault.target}"
                 there.proxies.set(name, mood, seconds=0.25)  # type: ignore[arg-type]
                 time.sleep(fault.for_s)

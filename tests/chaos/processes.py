@@ -20,7 +20,7 @@ from tests.chaos.plan import APIS, LEASE_S, MODELS, SKEWED, WORKERS
 from tests.chaos.proxy import Proxies
 from tests.e2e.nodes import environment
 
-_RESTART_PAUSE_S = 0.3
+_RESTART_PAUSE_S, _CALM_PATIENCE_S = 0.3, 60.0
 
 
 @dataclass
@@ -157,6 +157,27 @@ class Processes:
         return "\n".join(
             f"== {p.name}\n{p.read_text('utf-8', 'replace')[-num_bytes:]}" for p in paths if p != self.step_log
         )
+
+    def wait_for_calm(self, due: float) -> float:
+        """Until both workers have served for two leases, so that one may judge the other; the seconds beyond `due`."""
+        steady_since = time.monotonic()
+        give_up_at = due + _CALM_PATIENCE_S
+        while time.monotonic() < give_up_at:
+            if not self._both_serve():
+                steady_since = time.monotonic()
+            elif time.monotonic() > max(due, steady_since + 2 * LEASE_S):
+                break
+            time.sleep(0.1)
+        return max(0.0, time.monotonic() - due)
+
+    def _both_serve(self) -> bool:
+        import redis
+
+        pids = {ward.process.pid for name in WORKERS if (ward := self.wards[name]).process is not None}
+        with contextlib.suppress(redis.RedisError), redis.Redis(port=self._redis.port, socket_timeout=3) as client:
+            names = [name.decode() for name in client.zrange("safelight:workers", 0, -1)]
+            return pids <= {int(name.split(":")[1]) for name in names}
+        return False
 
     # -- harm ---------------------------------------------------------------------------------------------------
 

@@ -157,9 +157,7 @@ class Producers:
         with ExitStack() as stack:
             producers: list[Producer] = []
             for number in range(NUM_PRODUCERS):
-                producer = (
-                    LibraryProducer(self._processes) if number % 2 else HttpProducer(self._processes.api_urls())
-                )
+                producer = LibraryProducer(self._processes) if number % 2 else HttpProducer(self._processes.api_urls())
                 stack.callback(producer.close)
                 producers.append(producer)
             pools = [stack.enter_context(ThreadPoolExecutor(_THREADS)) for _ in producers]

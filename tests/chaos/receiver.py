@@ -32,9 +32,7 @@ class Receiver:
                 number = int(self.path.rpartition("/")[2])
                 mood = (number * 7 + seed) % 6 if receiver._is_first(body["data"]["id"]) else 3
                 was_taken = mood > 1
-                receiver._note(
-                    Told(self.headers["webhook-id"], body["data"]["id"], body["data"]["status"], was_taken)
-                )
+                receiver._note(Told(self.headers["webhook-id"], body["data"]["id"], body["data"]["status"], was_taken))
                 if mood == 1:
                     self.close_connection = True
                     return

@@ -90,9 +90,7 @@ def _wait_for_quiet(processes: Processes, producers: Producers, receiver: Receiv
 
         if not _until(lambda: num_live() == 0, _QUIET_S):
             return False
-        with_webhook = {
-            ticket.planned.name for ticket in producers.tickets if "webhook_url" in ticket.planned.body
-        }
+        with_webhook = {ticket.planned.name for ticket in producers.tickets if "webhook_url" in ticket.planned.body}
         ids = {name: client.get(f"safelight:idem:{name}") or name for name in with_webhook}
         wanted = {job_id for job_id in ids.values() if client.exists(f"safelight:job:{job_id}")}
         return _until(lambda: wanted <= receiver.taken(), _WEBHOOKS_S)

@@ -67,11 +67,7 @@ class Evidence:
 
 
 def violations(evidence: Evidence) -> list[Violation]:
-    return [
-        Violation(name, job_id, what)
-        for name, rule in RULES.items()
-        for job_id, what in rule(evidence)
-    ]
+    return [Violation(name, job_id, what) for name, rule in RULES.items() for job_id, what in rule(evidence)]
 
 
 Found = Iterator[tuple[str, str]]
