@@ -81,8 +81,8 @@ class FakeSpec:
     `nan_prompt`: the row is not finite. `fail_prompt`: the call raises at step `fail_step` (1-based). `hang_prompt`:
     the device sleeps at that step for `HANG_S`. `kill_prompt`:
     the process sends itself SIGKILL at that step. `lost_prompt`: the call raises and the device is gone.
-    `oom_above`: more rows than that do not fit. `fail_load`: loading raises. `step_log`: a file that gets a line for each
-    step of each row, from any number of processes: `monotonic_ns pid request_id row step`.
+    `oom_above`: more rows than that do not fit. `fail_load`: loading raises. `step_log`: a file that gets a line for
+    each step of each row, from any number of processes: `monotonic_ns pid request_id row step`.
     """
 
     step_ms: float = 0.0

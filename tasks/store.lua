@@ -202,6 +202,16 @@ local function forget(id)
   end
 end
 
+-- A live job whose record is gone, evicted or deleted by hand: no count, position or bound may go on including it.
+local function forget_live(id)
+  forget(id)
+  for _, index in ipairs({'leases', 'hints', 'status:queued', 'status:running'}) do call('ZREM', key(index), id) end
+  for _, model in ipairs(call('HKEYS', key('pace'))) do
+    call('ZREM', key('queue', model), id)
+    call('ZREM', key('running', model), id)
+  end
+end
+
 -- Drop what has expired. A record of the same id that was made since then stays.
 local function trim(limit)
   for _, entry in ipairs(call('ZRANGEBYSCORE', key('expiry'), '-inf', now, 'LIMIT', 0, limit)) do
@@ -262,7 +272,8 @@ end
 
 local function lapse(id, max_attempts)
   local job = load(id)
-  if not job or job.status ~= 'running' then
+  if not job then return forget_live(id) end
+  if job.status ~= 'running' then
     call('ZREM', key('leases'), id)
     return nil
   end
@@ -291,7 +302,9 @@ end
 -- One candidate for a new message: {id, model, priority}, or nil. `depth`: model -> messages in the broker, where known.
 local function hint(id, depth)
   local job = load(id)
-  if not job or job.status ~= 'queued' then
+  if not job then
+    forget_live(id)
+  elseif job.status ~= 'queued' then
     call('ZREM', key('hints'), id)
   elseif abort_wanted(id) then
     move(job, 'aborted')

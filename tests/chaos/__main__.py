@@ -10,8 +10,8 @@ from pathlib import Path
 
 from tests.chaos.plan import LEASE_S
 from tests.chaos.report import histories, table
-from tests.chaos.run import run_chaos
-from tests.chaos.verdict import p95_s, recovery_ms, violations
+from tests.chaos.run import Outcome, run_chaos
+from tests.chaos.verdict import p95_s, recoveries, violations
 
 
 def main() -> int:
@@ -30,14 +30,22 @@ def main() -> int:
         outcome = run_chaos(home, seed=args.seed, seconds=args.seconds, num_jobs=args.jobs)
     broken = violations(outcome.evidence)
     print(table(outcome, broken))
-    late_s = max(p95_s(times) for times in recovery_ms(outcome.evidence, calm=True))
     if broken or outcome.evidence.unfinished:
-        print(histories(outcome, broken), outcome.logs, f"seed {args.seed}", sep="\n")
+        print(*(f"{each.rule}: {each.job_id}: {each.what}" for each in broken), sep="\n")
+        print(histories(outcome, [each.job_id for each in broken]), outcome.logs, f"seed {args.seed}", sep="\n")
         return 1
-    if late_s > LEASE_S + 5:
-        print(f"jobs of a worker that died started again after {late_s:.1f} s (p95); seed {args.seed}")
-        return 1
-    return 0
+    return _judge_times(outcome)
+
+
+def _judge_times(outcome: Outcome) -> int:
+    """Of a worker that dies in calm, 95 of 100 jobs are queued again within a lease and 5 s."""
+    calm = [each for each in recoveries(outcome.evidence) if each.is_calm]
+    late_s = p95_s([each.requeued_ms for each in calm])
+    if late_s <= LEASE_S + 5:
+        return 0
+    print(histories(outcome, [each.job_id for each in calm]), outcome.logs, sep="\n")
+    print(f"jobs of a worker that died were queued again after {late_s:.1f} s (p95); seed {outcome.plan.seed}")
+    return 1
 
 
 raise SystemExit(main())

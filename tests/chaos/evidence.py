@@ -1,4 +1,4 @@
-"""What is there when all is quiet: the records and indexes of Redis, the objects of the bucket, the lines of the step log."""
+"""What is there when all is quiet: records and indexes of Redis, objects of the bucket, lines of the step log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The processes of a run: servers, workers and APIs behind proxies of their own, and a supervisor that restarts them."""
+"""The processes of a run: servers, workers and APIs behind proxies of their own, and their supervisor."""
 
 from __future__ import annotations
 

@@ -135,7 +135,8 @@ def _abort(producer: Producer, ticket: Ticket, job_id: str, after_s: float) -> N
     for _ in range(3):
         ticket.num_aborts += 1
         try:
-            return producer.abort(job_id)
+            producer.abort(job_id)
+            break
         except Unclear:
             time.sleep(_PAUSE_S)
         except AssertionError:

@@ -61,7 +61,8 @@ class Connection:
             if self.is_silent:
                 continue
             if self._proxy.mood == "http_500":
-                return await self._say_500()
+                await self._say_500()
+                return
             await self._send(writer, data)
 
     async def _replies(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,11 +71,11 @@ class Connection:
                 continue
             if self._proxy.mood == "deaf" or self.is_deaf:
                 await asyncio.sleep(DEAF_S)
-                return None
+                return
             if self._proxy.mood == "http_500_after":
-                return await self._say_500()
+                await self._say_500()
+                return
             await self._send(writer, data)
-        return None
 
     async def _say_500(self) -> None:
         writer = self._client[1]

@@ -7,7 +7,7 @@ from collections import Counter
 
 from tests.chaos.plan import LEASE_S
 from tests.chaos.run import Outcome
-from tests.chaos.verdict import RULES, Violation, lives, recovery_ms, spread_s
+from tests.chaos.verdict import RULES, Violation, lives, recoveries, spread_s
 
 MAX_HISTORIES = 10
 
@@ -19,7 +19,8 @@ def table(outcome: Outcome, broken: list[Violation]) -> str:
     attempts = Counter(int(evidence.record(job_id).get("attempt", 0)) for job_id in evidence.accepted)
     in_vain = _steps_in_vain(outcome)
     num_named = sum(len(json.loads(evidence.record(each).get("outputs", "[]"))) for each in evidence.accepted)
-    calm, rough = recovery_ms(evidence, calm=True), recovery_ms(evidence, calm=False)
+    found = recoveries(evidence)
+    calm, rough = [each for each in found if each.is_calm], [each for each in found if not each.is_calm]
     rows = [
         ("seed, seconds", f"{plan.seed}, {plan.seconds:g}"),
         ("faults", ", ".join(f"{kind} {count}" for kind, count in sorted(outcome.faults.items()))),
@@ -39,9 +40,9 @@ def table(outcome: Outcome, broken: list[Violation]) -> str:
         ("webhook deliveries, of those taken", f"{len(evidence.told)}, {sum(t.was_taken for t in evidence.told)}"),
         ("broker messages left over", str(evidence.stored.num_unacked)),
         ("dead letters", str(evidence.stored.num_dead)),
-        (f"death to queued again, calm (lease {LEASE_S:g} s)", spread_s(calm[0])),
-        ("death to next attempt, calm", spread_s(calm[1])),
-        ("death to queued again, amid other faults", spread_s(rough[0])),
+        (f"death to queued again, calm (lease {LEASE_S:g} s)", spread_s([each.requeued_ms for each in calm])),
+        ("death to next attempt, calm", spread_s([each.restarted_ms for each in calm if each.restarted_ms])),
+        ("death to queued again, amid other faults", spread_s([each.requeued_ms for each in rough])),
         ("quiet after the last fault", f"{outcome.quiet_s:.0f} s"),
     ]
     counts = Counter(violation.rule for violation in broken)
@@ -69,11 +70,11 @@ def _steps_in_vain(outcome: Outcome) -> int:
     )
 
 
-def histories(outcome: Outcome, broken: list[Violation]) -> str:
-    """What broke, and everything that is known of those jobs, the first ones in full."""
+def histories(outcome: Outcome, job_ids: list[str]) -> str:
+    """Everything that is known of these jobs; of the first ones, if there are many."""
     evidence = outcome.evidence
-    lines = [f"{violation.rule}: {violation.job_id}: {violation.what}" for violation in broken]
-    for job_id in list(dict.fromkeys(violation.job_id for violation in broken))[:MAX_HISTORIES]:
+    lines: list[str] = []
+    for job_id in list(dict.fromkeys(job_ids))[:MAX_HISTORIES]:
         lines += ["", f"== {job_id}"]
         if (ticket := evidence.by_id.get(job_id)) is not None:
             lines.append(str(ticket))

@@ -1,4 +1,4 @@
-"""Counts what a run came to. Each rule is a function of the evidence that yields what breaks it. Pure but for pixels."""
+"""Counts what a run came to: each rule is a function of the evidence that yields what breaks it."""
 
 from __future__ import annotations
 
@@ -257,22 +257,27 @@ RULES = {
 }
 
 
-def recovery_ms(evidence: Evidence, *, calm: bool) -> tuple[list[float], list[float]]:
-    """From a worker's death to each of its jobs being queued again, and to the start of its next attempt."""
-    requeued: list[float] = []
-    restarted: list[float] = []
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """Of a job whose worker was killed: ms from the death to being queued again, and to its next attempt."""
+
+    job_id: str
+    is_calm: bool
+    requeued_ms: float
+    restarted_ms: float | None
+
+
+def recoveries(evidence: Evidence) -> list[Recovery]:
+    found: list[Recovery] = []
     for death in evidence.deaths:
-        if death.is_calm != calm:
-            continue
         for job_id in evidence.accepted:
-            found = lives(evidence, job_id)
-            for at, life in enumerate(found):
+            mine = lives(evidence, job_id)
+            for at, life in enumerate(mine):
                 is_its = life.worker is not None and f":{death.pid}:" in life.worker
                 if is_its and life.lapsed and life.began_ms <= death.at_ms < life.ended_ms:
-                    requeued.append(life.ended_ms - death.at_ms)
-                    if at + 1 < len(found):
-                        restarted.append(found[at + 1].began_ms - death.at_ms)
-    return requeued, restarted
+                    restarted_ms = mine[at + 1].began_ms - death.at_ms if at + 1 < len(mine) else None
+                    found.append(Recovery(job_id, death.is_calm, life.ended_ms - death.at_ms, restarted_ms))
+    return found
 
 
 def spread_s(values: Sequence[float]) -> str:

@@ -16,8 +16,8 @@ from tasks.store import JobStore
 from tests.contract.custody_model import JOBS, Action, Explorer, World
 from tests.contract.stores import Lab, memory_lab, redis_lab
 
-#: Actions from each beginning. 8 are some 6 s of a CPU, one more doubles that.
-DEPTH = 7
+#: Actions from each beginning. 6 are some 3 s of a CPU, one more doubles that.
+DEPTH = 6
 
 
 @cache
@@ -30,7 +30,7 @@ def explored() -> Explorer:
 
 def test_every_interleaving_keeps_every_promise() -> None:
     explorer = explored()
-    assert len(explorer.paths) > 3000, "the search has lost its way"
+    assert len(explorer.paths) > 1000, "the search has lost its way"
     explorer.end_calmly(every=5)
 
 
@@ -62,7 +62,7 @@ def test_the_script_gives_the_same_answers(twins: Callable[[], tuple[Lab, Lab]])
         for number in more:
             choices = list(worlds[0].actions())
             _both(worlds, choices[number % len(choices)])
-        assert [_jobs(world.store) for world in worlds][0] == _jobs(worlds[1].store)
+        assert _jobs(worlds[0].store) == _jobs(worlds[1].store)
 
     along()
 
