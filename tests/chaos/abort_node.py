@@ -1,4 +1,4 @@
-"""A worker's inside for trials: the real store, engine and story of a job, on a fake model, with trip wires along the way.
+"""A worker's inside for trials: the real store, engine and story of a job, with trip wires along the way.
 
 Objects go into a dict; what an object store does to a job is the business of `tests.chaos`.
 """

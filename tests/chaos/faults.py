@@ -51,7 +51,9 @@ class Faults:
                 there.kill_clients()
             case "kill", _:
                 there.send(fault.target, signal.SIGKILL)
-            case "freeze", _:
+            case "freeze", [part]:
+                if part == "worker":
+                    there.wait_until_busy(fault.target)
                 there.send(fault.target, signal.SIGSTOP)
                 time.sleep(fault.for_s)
                 there.send(fault.target, signal.SIGCONT)

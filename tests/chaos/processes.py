@@ -12,6 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import redis
+
 from tasks.errors import StoreUnavailable
 from tasks.local.process import ChildProcess, free_port
 from tasks.local.servers import start_redis, start_s3
@@ -20,7 +22,7 @@ from tests.chaos.plan import APIS, LEASE_S, MODELS, SKEWED, WORKERS
 from tests.chaos.proxy import Proxies
 from tests.e2e.nodes import environment
 
-_RESTART_PAUSE_S, _CALM_PATIENCE_S = 0.3, 60.0
+_RESTART_PAUSE_S, _CALM_PATIENCE_S, _BUSY_PATIENCE_S = 0.3, 60.0, 4.0
 
 
 @dataclass
@@ -171,13 +173,23 @@ class Processes:
         return max(0.0, time.monotonic() - due)
 
     def _both_serve(self) -> bool:
-        import redis
-
         pids = {ward.process.pid for name in WORKERS if (ward := self.wards[name]).process is not None}
         with contextlib.suppress(redis.RedisError), redis.Redis(port=self._redis.port, socket_timeout=3) as client:
             names = [name.decode() for name in client.zrange("safelight:workers", 0, -1)]
             return pids <= {int(name.split(":")[1]) for name in names}
         return False
+
+    def wait_until_busy(self, name: str) -> None:
+        """Until the worker runs a job, so that harm to it is harm; not for long."""
+        give_up_at = time.monotonic() + _BUSY_PATIENCE_S
+        while time.monotonic() < give_up_at:
+            process = self.wards[name].process
+            with contextlib.suppress(redis.RedisError), redis.Redis(port=self._redis.port, socket_timeout=3) as client:
+                running = client.zrange("safelight:leases", 0, -1)
+                workers = [client.hget(b"safelight:job:" + job_id, "worker") or b"" for job_id in running]
+                if process is not None and any(f":{process.pid}:".encode() in worker for worker in workers):
+                    return
+            time.sleep(0.05)
 
     # -- harm ---------------------------------------------------------------------------------------------------
 
@@ -187,6 +199,7 @@ class Processes:
             process.send(signum)
 
     def kill_worker(self, name: str, *, is_calm: bool) -> None:
+        self.wait_until_busy(name)
         process = self.wards[name].process
         if process is not None and process.returncode is None:
             process.send(signal.SIGKILL)
@@ -207,8 +220,6 @@ class Processes:
                         raise
 
     def kill_clients(self) -> None:
-        import redis
-
         with contextlib.suppress(redis.RedisError), redis.Redis(port=self._redis.port, socket_timeout=3) as admin:
             for kind in ("normal", "pubsub"):
                 admin.client_kill_filter(_type=kind, skipme=True)
