@@ -8,7 +8,7 @@ import threading
 import time
 from collections import Counter
 
-from tests.chaos.plan import Fault
+from tests.chaos.plan import CALM, Fault
 from tests.chaos.processes import Processes
 
 log = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ class Faults:
     def run(self, faults: tuple[Fault, ...], began: float) -> None:
         """Blocks until the last has struck; `finish` waits until the last is over. A calm one may hold the rest up."""
         for fault in faults:
-            if fault.kind == "kill worker in calm":
+            if fault.kind in CALM:
                 began += self._processes.wait_for_calm(began + fault.at_s)
             time.sleep(max(0.0, began + fault.at_s - time.monotonic()))
             now_s, amount = time.monotonic() - began, f" by {fault.amount:+.0f} s" if fault.amount else ""
@@ -51,6 +51,8 @@ class Faults:
                 there.kill_clients()
             case "kill", _:
                 there.send(fault.target, signal.SIGKILL)
+            case "zombie", _:
+                there.make_zombie(fault.target)
             case "freeze", [part]:
                 if part == "worker":
                     there.wait_until_busy(fault.target)

@@ -34,10 +34,15 @@ class PlannedJob:
 
 
 FaultKind = Literal[
-    "kill worker", "kill worker in calm", "freeze worker", "drain worker", "hurry worker", "kill api", "freeze api",
-    "kill redis", "kill clients", "redis cut", "redis silent", "redis deaf", "redis late", "redis slow", "redis refuse",
-    "s3 http_500", "s3 http_500_after", "s3 refuse", "s3 slow", "s3 silent", "s3 deaf", "clock",
+    "kill worker", "kill worker in calm", "freeze worker", "zombie", "drain worker", "hurry worker", "kill api",
+    "freeze api", "kill redis", "kill clients", "redis cut", "redis silent", "redis deaf", "redis late", "redis slow",
+    "redis refuse", "s3 http_500", "s3 http_500_after", "s3 refuse", "s3 slow", "s3 silent", "s3 deaf", "clock",
 ]  # fmt: skip
+
+
+#: These wait until both workers serve, and have the stage to themselves. A zombie is frozen until another worker runs
+#: what it held, and then goes on.
+CALM: tuple[FaultKind, ...] = ("kill worker in calm", "zombie")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +116,7 @@ def _faults(chance: random.Random, seconds: float) -> list[Fault]:
     while at_s < seconds - 1:
         deck = deck or chance.sample(_KINDS, len(_KINDS))
         kind = deck.pop()
-        is_calm = kind == "kill worker in calm"
+        is_calm = kind in CALM
         at_s += 2 * LEASE_S + 1 if is_calm else 0.0
         if at_s > seconds - 1:
             break
@@ -124,7 +129,7 @@ def _fault(chance: random.Random, at_s: float, kind: FaultKind) -> Fault:
     part = kind.split()
     targets: tuple[str, ...] = ("all",)
     for_s, amount = chance.uniform(0.3, 3.0), 0.0
-    if part[-1] in ("worker", "calm"):
+    if part[-1] in ("worker", "calm", "zombie"):
         targets = WORKERS
     elif part[-1] == "api":
         targets = APIS

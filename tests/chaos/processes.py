@@ -182,14 +182,28 @@ class Processes:
     def wait_until_busy(self, name: str) -> None:
         """Until the worker runs a job, so that harm to it is harm; not for long."""
         give_up_at = time.monotonic() + _BUSY_PATIENCE_S
-        while time.monotonic() < give_up_at:
-            process = self.wards[name].process
-            with contextlib.suppress(redis.RedisError), redis.Redis(port=self._redis.port, socket_timeout=3) as client:
-                running = client.zrange("safelight:leases", 0, -1)
-                workers = [client.hget(b"safelight:job:" + job_id, "worker") or b"" for job_id in running]
-                if process is not None and any(f":{process.pid}:".encode() in worker for worker in workers):
-                    return
+        while time.monotonic() < give_up_at and not self._held_by(name):
             time.sleep(0.05)
+
+    def _held_by(self, name: str) -> set[tuple[str, str]]:
+        """Jobs and attempts that Redis has the worker's present process run."""
+        process = self.wards[name].process
+        try:
+            with redis.Redis(port=self._redis.port, socket_timeout=3, decode_responses=True) as client:
+                ids: list[str] = client.zrange("safelight:leases", 0, -1)
+                records = {job_id: client.hmget(f"safelight:job:{job_id}", "worker", "attempt") for job_id in ids}
+        except redis.RedisError:
+            return set()
+        mark = f":{process.pid if process else 0}:"
+        return {(job_id, str(attempt)) for job_id, (worker, attempt) in records.items() if mark in (worker or "")}
+
+    def _is_overtaken(self, held: set[tuple[str, str]]) -> bool:
+        """Whether a later attempt of any of them has begun."""
+        with contextlib.suppress(redis.RedisError), redis.Redis(port=self._redis.port, socket_timeout=3) as client:
+            return any(
+                int(client.hget(f"safelight:job:{job_id}", "attempt") or 0) > int(attempt) for job_id, attempt in held
+            )
+        return False
 
     # -- harm ---------------------------------------------------------------------------------------------------
 
@@ -197,6 +211,16 @@ class Processes:
         process = self.wards[name].process
         if process is not None:
             process.send(signum)
+
+    def make_zombie(self, name: str) -> None:
+        """Freeze a worker until another runs, or has run, something that it held, and let it go on then."""
+        self.wait_until_busy(name)
+        self.send(name, signal.SIGSTOP)
+        held = self._held_by(name)
+        give_up_at = time.monotonic() + _CALM_PATIENCE_S
+        while held and time.monotonic() < give_up_at and not self._is_overtaken(held):
+            time.sleep(0.05)
+        self.send(name, signal.SIGCONT)
 
     def kill_worker(self, name: str, *, is_calm: bool) -> None:
         self.wait_until_busy(name)
