@@ -57,9 +57,10 @@ def test_others_are_judged_only_after_a_lease_of_own_beats() -> None:
     keeper = LeaseKeeper(store, Attempts(), 10, clock=lambda: now[0])  # type: ignore[arg-type]
     keeper.tick()
     assert not keeper.has_kept_for_a_lease()
-    for now[0] in (2.5, 5.0, 7.5, 10.5):
+    for now[0] in (2.5, 5.0, 7.5, 10.0):
         assert not keeper.has_kept_for_a_lease()
         keeper.tick()
+    now[0] = 10.5
     assert keeper.has_kept_for_a_lease()
     store.away = True
     with pytest.raises(StoreUnavailable):
