@@ -12,7 +12,9 @@ NUM_PRODUCERS = 4
 WORKERS, APIS = ("w1", "w2"), ("a1", "a2")
 #: The worker whose clock can be wrong.
 SKEWED = "w2"
-MODELS = ("rows", "steps")
+#: One in request mode, one in step mode.
+STEPWISE = "steps"
+MODELS = ("rows", STEPWISE)
 
 
 @dataclass(frozen=True, slots=True)

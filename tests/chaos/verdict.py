@@ -15,7 +15,7 @@ from PIL import Image
 
 from tasks.job import TERMINAL
 from tests.chaos.evidence import Step, Stored
-from tests.chaos.plan import LEASE_S, PlannedJob
+from tests.chaos.plan import LEASE_S, STEPWISE, PlannedJob
 from tests.chaos.processes import Death
 from tests.chaos.producers import Ticket
 from tests.chaos.receiver import Told
@@ -210,7 +210,8 @@ def _ran_twice(evidence: Evidence) -> Found:
             if repeated:
                 yield job_id, f"attempt {life.number} did steps twice: {repeated[:3]}"
             late = [step for step in mine if step.at_ms > life.ended_ms + _GRACE_MS]
-            if late and not life.lapsed:
+            # In request mode a row that has left is still in the pipeline call of its mates, for nobody.
+            if late and not life.lapsed and evidence.record(job_id)["model"] == STEPWISE:
                 yield job_id, f"attempt {life.number} went on after the store had ended it"
             early = [step for step in mine if step.at_ms < life.began_ms - _GRACE_MS]
             if early:
