@@ -209,6 +209,7 @@ local function forget_live(id)
   for _, model in ipairs(call('HKEYS', key('pace'))) do
     call('ZREM', key('queue', model), id)
     call('ZREM', key('running', model), id)
+    if call('ZCARD', key('queue', model)) == 0 then call('HDEL', key('work'), model) end -- how much was its own is gone too
   end
 end
 

@@ -114,7 +114,7 @@ def test_records_that_are_gone_leave_no_ghosts(redis_url: str) -> None:
         for job_id in (running, queued):
             with pytest.raises(UnknownJob):
                 store.get(job_id)
-        assert set(client.scan_iter("safelight:*")) == {"safelight:seq", "safelight:pace"}
+        assert set(client.scan_iter("safelight:*")) == {f"safelight:{name}" for name in ("seq", "pace", "counters")}
 
 
 def test_a_forgotten_script_is_loaded_again(redis_url: str) -> None:
