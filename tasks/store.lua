@@ -256,6 +256,7 @@ local function erase(id)
   for _, model in ipairs(call('HKEYS', key('pace'))) do
     call('ZREM', key('queue', model), id)
     call('ZREM', key('running', model), id)
+    if call('ZCARD', key('queue', model)) == 0 then call('HDEL', key('work'), model) end -- how much was its own is gone too
   end
 end
 
@@ -325,8 +326,9 @@ end
 
 local function lapse(id, max_attempts)
   local job = load(id)
-  if not job or job.status ~= 'running' then
-    if job then call('ZREM', key('leases'), id) else erase(id) end
+  if not job then return erase(id) end
+  if job.status ~= 'running' then
+    call('ZREM', key('leases'), id)
     return nil
   end
   job.may_litter = true

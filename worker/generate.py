@@ -292,7 +292,14 @@ class Generate:
         engine = self._engine(attempt)
         stream = engine.submit(request)
         attempt.bind(lambda: self._leave(attempt, engine, request))
-        spans = StageSpans(self._tracing)
+        try:
+            return self._outcome(attempt, stream)
+        except Stopped:
+            engine.abort(request.request_id)  # whoever stopped it may not have got so far yet
+            raise
+
+    def _outcome(self, attempt: Attempt, stream: OutputStream) -> Completed | Aborted | Failed:
+        engine, spans = self._engine(attempt), StageSpans(self._tracing)
         for event in self._signs_of_life(attempt, stream):
             spans.note(event)
             match event:
