@@ -149,7 +149,9 @@ local function move(job, to)
   call('ZREM', key('status', from), job.id)
   call('ZADD', key('status', to), job.seq, job.id)
   local left = call('ZREM', key(from == 'queued' and 'queue' or 'running', job.model), job.id)
-  if from == 'queued' and left == 1 then call('HINCRBY', key('work'), job.model, -job.work) end
+  if from == 'queued' and left == 1 and call('HINCRBY', key('work'), job.model, -job.work) <= 0 then
+    call('HDEL', key('work'), job.model)
+  end
   call('ZREM', key(from == 'queued' and 'hints' or 'leases'), job.id)
   if to == 'queued' then
     job.worker = nil
