@@ -32,7 +32,7 @@ install = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.
 RUNS_DATA := B102,B301,B302,B307,B506,B602,B604,B605,B609,B614
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit fmt bench bench-quick compose-test clean
+.PHONY: help demo test check audit fmt bench bench-quick chaos compose-test clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -74,6 +74,9 @@ bench-quick: $(VENV)/.ok ## The same with few jobs: shows that it runs, proves n
 	$(BIN)/python -m bench.overhead --jobs 16 --rounds 1
 	$(BIN)/python -m bench.batching --jobs 16 --rounds 1
 	$(BIN)/python -m bench.memory --jobs 40 --first 20
+
+chaos: $(VENV)/.ok ## Ten minutes of kills, cuts and lost replies, counted; ARGS='--seconds 60 --seed 7', docs/reliability.md
+	$(BIN)/python -m tests.chaos $(ARGS)
 
 compose-test: $(VENV)/.ok ## docker-compose.yml for real: builds, starts and drives it; needs root on Linux, but no registry
 	deploy/compose-test/run $(ARGS)

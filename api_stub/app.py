@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api_stub import answers, docs, jobs, openapi, problems, system, web
+from api_stub import answers, docs, jobs, openapi, operator, problems, system, web
 from api_stub.auth import Keys, require_token
 from api_stub.backend import connect
 from api_stub.metrics import CountRequests, Metrics
@@ -52,6 +52,7 @@ def create_app(settings: Settings, tracing: Tracing = NO_TRACING) -> FastAPI:
     guarded = [Depends(require_token)]
     app.include_router(jobs.router, dependencies=guarded, responses=openapi.problems(401))
     app.include_router(system.router, dependencies=guarded, responses=openapi.problems(401))
+    app.include_router(operator.router, dependencies=guarded, responses=openapi.problems(401))
     for router in openai.routers:
         app.include_router(router, dependencies=guarded)
     app.include_router(system.probes)

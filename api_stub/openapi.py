@@ -15,7 +15,7 @@ from tasks.models import ModelDefaults, ModelLimits
 _WHY = {
     400: "The body is not JSON.",
     401: "A valid bearer token is needed.",
-    404: "No such job (any more).",
+    404: "No such thing (any more); `type` and `detail` say which.",
     409: "The idempotency key was used with another body.",
     413: "The body is too large.",
     415: "The body is not declared as JSON.",

@@ -22,7 +22,10 @@ from tasks.errors import (
     SafelightError,
     StoreFull,
     StoreUnavailable,
+    UnknownDeadLetter,
     UnknownJob,
+    UnknownWebhook,
+    UnknownWorker,
 )
 from tasks.request import invalid_request
 
@@ -43,6 +46,9 @@ _TITLES = {
     "unauthorized": "A valid bearer token is needed",
     "not_found": "Nothing is here",
     "unknown_job": "No such job",
+    "unknown_dead_letter": "No such dead letter",
+    "unknown_webhook": "No such webhook was given up",
+    "unknown_worker": "No such worker is up",
     "method_not_allowed": "Not a method of this address",
     "idempotency_conflict": "The key was used with another body",
     "body_too_large": "The body is too large",
@@ -108,6 +114,12 @@ def as_problem(error: SafelightError) -> ProblemError:
             return wrong([error])
         case UnknownJob():
             return ProblemError(404, "unknown_job", str(error))
+        case UnknownDeadLetter():
+            return ProblemError(404, "unknown_dead_letter", str(error))
+        case UnknownWebhook():
+            return ProblemError(404, "unknown_webhook", str(error))
+        case UnknownWorker():
+            return ProblemError(404, "unknown_worker", str(error))
         case IdempotencyConflict():
             return ProblemError(409, "idempotency_conflict", str(error) or _TITLES["idempotency_conflict"])
         case QueueFull():

@@ -81,7 +81,8 @@ class FakeSpec:
     `nan_prompt`: the row is not finite. `fail_prompt`: the call raises at step `fail_step` (1-based). `hang_prompt`:
     the device sleeps at that step for `HANG_S`. `kill_prompt`:
     the process sends itself SIGKILL at that step. `lost_prompt`: the call raises and the device is gone.
-    `oom_above`: more rows than that do not fit. `fail_load`: loading raises.
+    `oom_above`: more rows than that do not fit. `fail_load`: loading raises. `step_log`: a file that gets a line for
+    each step of each row, from any number of processes: `monotonic_ns pid request_id row step`.
     """
 
     step_ms: float = 0.0
@@ -94,6 +95,7 @@ class FakeSpec:
     hang_prompt: str | None = None
     lost_prompt: str | None = None
     fail_load: bool = False
+    step_log: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,6 +262,7 @@ class FakeAdapter:
             if len(calls) > self.spec.oom_above:
                 raise OutOfMemory(f"{len(calls)} rows do not fit")
             self._sleep(self.spec.step_ms / 1000)
+            self._note_steps([(call.row, call.step + 1) for call in calls])
             for call in calls:
                 self._misbehave((call.row,), call.step + 1)
         for call in calls:
@@ -277,6 +280,7 @@ class FakeAdapter:
         on_step("denoising", 0, num_steps)
         for step in range(1, num_steps + 1):
             self._sleep(self.spec.step_ms / 1000)
+            self._note_steps([(row, step) for row in batch.rows])
             self._misbehave(batch.rows, step)
             latents = [0.75 * x + 0.25 * c for x, c in zip(latents, conditions, strict=True)]
             call.steps.append(step)
@@ -300,6 +304,15 @@ class FakeAdapter:
 
     def close(self) -> None:
         self.closed = True
+
+    def _note_steps(self, steps: Sequence[tuple[Row, int]]) -> None:
+        """One write, so that the lines of several processes do not mix."""
+        if self.spec.step_log is None:
+            return
+        now_ns, pid = time.monotonic_ns(), os.getpid()
+        lines = [f"{now_ns} {pid} {row.request.request_id} {row.index} {step}\n" for row, step in steps]
+        with open(self.spec.step_log, "ab", buffering=0) as log:
+            log.write("".join(lines).encode("ascii"))
 
     def _misbehave(self, rows: Sequence[Row], step: int) -> None:
         if step != self.spec.fail_step:

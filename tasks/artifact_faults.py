@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from email.utils import parsedate_to_datetime
 from typing import Any
 
 _BUSY_CODES = frozenset(
@@ -10,6 +12,9 @@ _BUSY_CODES = frozenset(
 )
 _REGION_CODES = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
 _KEY_CODES = frozenset({"SignatureDoesNotMatch", "InvalidAccessKeyId", "InvalidToken", "ExpiredToken"})
+
+#: Stores allow 15 minutes between the clock that signed and their own.
+_MAX_SKEW_S = 600.0
 
 
 def explain(error: Exception, where: str, bucket: str, region: str) -> str:
@@ -38,11 +43,29 @@ def lacks_credentials(error: Exception) -> bool:
     return isinstance(error, boto.NoCredentialsError | boto.PartialCredentialsError | boto.ProfileNotFound)
 
 
+def is_clock_wrong(error: Exception) -> bool:
+    """Whether a refusal is this machine's clock's doing: no fault of the request, and gone once the clock is set.
+
+    The answer to a HEAD has no code; the time in its header tells.
+    """
+    if s3_code(error) == "RequestTimeTooSkewed":
+        return True
+    response: Any = getattr(error, "response", None) or {}
+    date = response.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+    if http_status(error) != 403 or not date:
+        return False
+    try:
+        return abs(parsedate_to_datetime(date).timestamp() - time.time()) > _MAX_SKEW_S
+    except ValueError:
+        return False
+
+
 def is_transient(error: Exception) -> bool:
     from botocore import exceptions as boto
 
     if isinstance(error, boto.ClientError):
-        return http_status(error) >= 500 or http_status(error) in (408, 429) or s3_code(error) in _BUSY_CODES
+        is_busy = http_status(error) >= 500 or http_status(error) in (408, 429) or s3_code(error) in _BUSY_CODES
+        return is_busy or is_clock_wrong(error)
     return isinstance(
         error, boto.ConnectionError | boto.HTTPClientError | boto.IncompleteReadError | boto.CredentialRetrievalError
     )
@@ -81,10 +104,10 @@ def _refused(error: Exception, where: str, bucket: str, region: str) -> str:
         return f"no bucket {bucket} at {where}; create it or correct SAFELIGHT_S3_BUCKET"
     if code == "NoSuchKey" or (status == 404 and code == "404"):
         return f"no such object or bucket at {where} ({code}); if bucket {bucket} exists, is this an S3 endpoint?"
+    if is_clock_wrong(error):
+        return f"{where} says that this machine's clock is wrong; set it (NTP)"
     if code in _KEY_CODES:
         return f"{where} does not accept the credentials ({code}); check AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
-    if code == "RequestTimeTooSkewed":
-        return f"{where} says that this machine's clock is wrong; set it (NTP)"
     if status in (401, 403):
         wanted = "grant list, get, put and delete to these credentials"
         return f"{where} denies access to bucket {bucket} ({code}, {status}); {wanted}"

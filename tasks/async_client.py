@@ -16,13 +16,15 @@ from tasks.explain import Explanation, explain
 from tasks.hints import Hinter
 from tasks.job import Job
 from tasks.models import Models, load_models
+from tasks.operator_client import AsyncOperatorCalls
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
 from tasks.tracing import NO_TRACING, Tracing
+from tasks.webhook_queue import AsyncWebhookQueue
 
 
-class AsyncClient:
+class AsyncClient(AsyncOperatorCalls):
     """For one event loop. Each call holds what `Client` says of it."""
 
     def __init__(
@@ -39,9 +41,14 @@ class AsyncClient:
         self.models = models or load_models(self.settings.models)
         self._redis = async_connect(self.settings)
         self.store = AsyncRedisJobStore(
-            self._redis, self.settings.key_prefix, self.settings.result_ttl_s, self.settings.max_queued
+            self._redis,
+            self.settings.key_prefix,
+            self.settings.result_ttl_s,
+            self.settings.max_queued,
+            self.settings.dead_letter_ttl_s,
         )
         self._hinter = Hinter(self.settings)
+        self._webhooks = AsyncWebhookQueue(self._redis, self.settings.key_prefix)
 
     async def submit(
         self,

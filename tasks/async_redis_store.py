@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 import redis
 import redis.asyncio
 
+from tasks import operator_codec
 from tasks import store_codec as codec
 from tasks.connection import BLOCK_SLICE_S, explain, where
+from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter
 from tasks.errors import SafelightError
 from tasks.job import Job, JobStatus
 from tasks.redis_store import SCRIPT
-from tasks.store import Created, Event, JobFacts, NewJob, Page, QueueStats, Totals
+from tasks.store import Created, Drained, Event, JobFacts, NewJob, Page, QueueStats, Totals
 from tasks.store_codec import Call
 
 T = TypeVar("T")
@@ -29,15 +31,16 @@ class AsyncRedisJobStore:
         key_prefix: str = "safelight:",
         result_ttl_s: float = 7 * 86_400.0,
         max_queued: int = 100_000,
+        dead_letter_ttl_s: float = 30 * 86_400.0,
     ) -> None:
         self._client = client
         self._prefix = key_prefix
-        self._ttl_ms = int(result_ttl_s * 1000)
+        self._lifetimes = codec.Lifetimes(int(result_ttl_s * 1000), int(max(result_ttl_s, dead_letter_ttl_s) * 1000))
         self._max_queued = max_queued
         self._script = client.register_script(SCRIPT)
 
     async def _run(self, call: Call[T]) -> T:
-        keys, args = codec.script_arguments(call, self._prefix, self._ttl_ms, None)
+        keys, args = codec.script_arguments(call, self._prefix, self._lifetimes, None)
         return call.decode(await self._guarded(self._script(keys, args)))
 
     async def _guarded(self, command: Awaitable[Any]) -> Any:
@@ -92,7 +95,10 @@ class AsyncRedisJobStore:
         return await self._run(codec.queues(models))
 
     async def workers(self) -> Sequence[Mapping[str, Any]]:
-        return await self._run(codec.workers())
+        return await self._run(operator_codec.workers())
+
+    async def drain(self, node: str | None) -> Drained:
+        return await self._run(operator_codec.drain(node))
 
     async def explain(self, job_id: str) -> JobFacts:
         return await self._run(codec.explain(job_id))
@@ -101,4 +107,15 @@ class AsyncRedisJobStore:
         return await self._run(codec.totals())
 
     async def dead_letters(self, limit: int = 100) -> Sequence[str]:
-        return await self._run(codec.dead_letters(limit))
+        return await self._run(operator_codec.dead_letters(limit))
+
+    async def find_dead_letters(
+        self, wanted: LetterFilter = ANY_LETTER, *, limit: int = 50, cursor: str | None = None
+    ) -> DeadLetterPage:
+        return await self._run(operator_codec.find_dead_letters(wanted, limit, cursor))
+
+    async def dead_letter(self, job_id: str) -> DeadLetter:
+        return await self._run(operator_codec.dead_letter(job_id))
+
+    async def drop_dead_letters(self, job_ids: Sequence[str]) -> int:
+        return await self._run(operator_codec.drop_dead_letters(job_ids)) if job_ids else 0

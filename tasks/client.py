@@ -13,18 +13,20 @@ from tasks.explain import Explanation, explain
 from tasks.hints import Hinter
 from tasks.job import Job
 from tasks.models import Models, load_models
+from tasks.operator_client import OperatorCalls
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
 from tasks.tracing import NO_TRACING, Tracing
+from tasks.webhook_queue import WebhookQueue
 
 #: One look at a job's events; the record is read again after each.
 READ_S = 10.0
 RETRY_PAUSE_S = 0.5
 
 
-class Client:
+class Client(OperatorCalls):
     """Talks to Redis only, and signs URLs of the object store. Thread-safe. Any call may raise `StoreUnavailable`."""
 
     def __init__(
@@ -41,9 +43,14 @@ class Client:
         self.models = models or load_models(self.settings.models)
         self._redis = connect(self.settings)
         self.store = RedisJobStore(
-            self._redis, self.settings.key_prefix, self.settings.result_ttl_s, self.settings.max_queued
+            self._redis,
+            self.settings.key_prefix,
+            self.settings.result_ttl_s,
+            self.settings.max_queued,
+            self.settings.dead_letter_ttl_s,
         )
         self._hinter = Hinter(self.settings)
+        self._webhooks = WebhookQueue(self._redis, self.settings.key_prefix)
 
     def submit(
         self,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 
 class SafelightError(Exception):
     """Root of every error that Safelight raises on purpose."""
@@ -23,6 +25,32 @@ class UnknownJob(SafelightError, LookupError):
     def __init__(self, job_id: str) -> None:
         super().__init__(f"no job {job_id!r} (never submitted here, or its result has expired)")
         self.job_id = job_id
+
+
+class UnknownDeadLetter(SafelightError, LookupError):
+    """No dead letter of this id: seen to already, expired, or never one."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no dead letter {job_id!r} (seen to already, expired, or never one)")
+        self.job_id = job_id
+
+
+class UnknownWebhook(SafelightError, LookupError):
+    """No delivery of this job's webhook was given up, or somebody has seen to it."""
+
+    def __init__(self, job_id: str) -> None:
+        super().__init__(f"no webhook of job {job_id!r} was given up (or it has been seen to)")
+        self.job_id = job_id
+
+
+class UnknownWorker(SafelightError, LookupError):
+    """No live worker of this name; `live` has the names of those there are."""
+
+    def __init__(self, name: str, live: Sequence[str]) -> None:
+        others = f"live are: {', '.join(live)}" if live else "no worker is up"
+        super().__init__(f"no live worker {name!r}; {others}")
+        self.name = name
+        self.live = tuple(live)
 
 
 class IdempotencyConflict(SafelightError):

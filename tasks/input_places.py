@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tasks.settings import Settings
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,13 +17,18 @@ class InputPlaces:
     places: tuple[tuple[str, str], ...]
 
     @classmethod
-    def parse(cls, setting: str, own: str) -> InputPlaces:
-        """`bucket` or `bucket/folder`, separated by commas. Empty: the own bucket."""
+    def parse(cls, setting: str, own: str, uploads: str = "inputs/") -> InputPlaces:
+        """`bucket` or `bucket/folder`, separated by commas; empty: the own bucket. What the API itself keeps for a
+        request, in `uploads` of the own bucket, is always among them."""
         places = []
         for entry in setting.split(",") if setting else [own]:
             bucket, _, folder = entry.strip().partition("/")
             places.append((bucket, f"{folder.strip('/')}/" if folder.strip("/") else ""))
-        return cls(tuple(places))
+        return cls((*places, (own, uploads)) if setting else tuple(places))
+
+    @classmethod
+    def of(cls, settings: Settings) -> InputPlaces:
+        return cls.parse(settings.input_buckets, settings.s3_bucket, f"{settings.s3_prefix}inputs/")
 
     def allow(self, bucket: str, key: str) -> bool:
         """A key that climbs is refused: some stores, and proxies before them, follow `..`."""

@@ -32,7 +32,7 @@ class InputLoader:
 
     def __init__(self, settings: Settings, artifacts: ArtifactStore) -> None:
         self._artifacts = artifacts
-        self._places = InputPlaces.parse(settings.input_buckets, own=artifacts.bucket)
+        self._places = InputPlaces.of(settings)
         self._allow_private = settings.allow_private_urls
         self._decoding = threading.BoundedSemaphore(_MAX_DECODING)
         self._transport = GuardedTransport(allow_private=settings.allow_private_urls)

@@ -125,6 +125,8 @@ class Job(_Record):
     id: str
     status: JobStatus
     request: GenerationRequest
+    #: The dead letter of which this job is the retry.
+    retry_of: str | None = None
     progress: Progress = Progress()
     #: Grows with each claim; the fencing token of that run. 0: never claimed.
     attempt: int = 0

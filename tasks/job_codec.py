@@ -62,6 +62,7 @@ def decode_job(snapshot: Snapshot) -> Job:
             "id": snapshot.job_id,
             "status": status,
             "request": request,
+            "retry_of": record.get("retry_of"),
             "progress": _progress(snapshot, status, request),
             "attempt": int(record["attempt"]),
             "worker": record.get("worker"),

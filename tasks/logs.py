@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -89,7 +90,7 @@ def configure_logs(settings: Settings, stream: IO[str] | None = None, **constant
     """All loggers of this process write through one handler; what nobody catches is logged too."""
     make = JsonFormatter if settings.log_format == "json" else LineFormatter
     handler = logging.StreamHandler(stream)
-    handler.setFormatter(make(Redactor(secrets_of(settings)), constant))
+    handler.setFormatter(make(Redactor(secrets_of(settings, os.environ)), constant))
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler], force=True)
     for chatty in _CHATTY:
         logging.getLogger(chatty).setLevel(max(logging.WARNING, logging.getLogger().level))

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from tasks.errors import QueueFull, SafelightError
+from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter, letter_of, parse_cursor
+from tasks.errors import QueueFull, SafelightError, UnknownDeadLetter
 from tasks.eta import Speed, speeds_of
 from tasks.job import Batching, Job, JobError, JobMetrics, JobStatus, Progress
 from tasks.job_codec import encode_each, encode_optional, is_dead_letter, moment
@@ -16,6 +18,7 @@ from tasks.memory_records import Entry, MemoryRecords
 from tasks.store import (
     Claimed,
     Created,
+    Drained,
     Event,
     Hint,
     JobFacts,
@@ -30,10 +33,11 @@ from tasks.store import (
     Totals,
     Written,
 )
-from tasks.store_codec import check_cursor, check_outcome, conflict, encode_progress, new_record, serves
+from tasks.store_codec import Lifetimes, check_cursor, check_outcome, conflict, encode_progress, new_record, serves
 from tasks.tally import Tally, observations
 
 _CRASHES_TO_SOLO = 2
+_DRAIN_TTL_MS = 3_600_000
 
 
 def _system_ms() -> int:
@@ -47,6 +51,7 @@ class MemoryJobStore:
         self,
         result_ttl_s: float = 7 * 86_400.0,
         max_queued: int = 100_000,
+        dead_letter_ttl_s: float = 30 * 86_400.0,
         *,
         clock: Callable[[], int] = _system_ms,
         broker_depth: Callable[[str], int] = lambda model: 0,
@@ -56,9 +61,11 @@ class MemoryJobStore:
         self._now = clock
         self._broker_depth = broker_depth
         self._changed = threading.Condition(threading.RLock())
-        self._records = MemoryRecords(self._ttl_ms, clock, self._changed.notify_all)
+        lifetimes = Lifetimes(self._ttl_ms, int(max(result_ttl_s, dead_letter_ttl_s) * 1000))
+        self._records = MemoryRecords(lifetimes, clock, self._changed.notify_all)
         self._keys: dict[str, tuple[str, int]] = {}
         self._beats: dict[str, tuple[str, int]] = {}
+        self._drains_ms: dict[str, int] = {}
         #: Ids with an abort key, as an outside program may write them.
         self.abort_wishes = self._records.abort_wishes
 
@@ -74,14 +81,19 @@ class MemoryJobStore:
             if known.new.digest != new.digest:
                 return conflict(new, known.job_id)
             return Created(self._read(known), is_new=False)
+        letter = None if new.retry_of is None else self._records.find(new.retry_of)
+        if new.retry_of is not None and (letter is None or letter.dead_ms is None):
+            return UnknownDeadLetter(new.retry_of)
         if new.rejected is None and len(self._records.having(JobStatus.QUEUED)) >= self._max_queued:
             return QueueFull(self._max_queued)
         if new.idempotency_key:
             self._keys[new.idempotency_key] = (new.job_id, self._now() + self._ttl_ms)
-        if new.request.supersede:
+        if new.supersedes:
             for other in self._records.live(new.request.group):
                 self._records.abort(other)
         entry = self._records.add(new)
+        if letter is not None:
+            self._records.settle_letter(letter)
         return Created(new_record(new, moment(self._now()), self._records.position(entry)), is_new=True)
 
     def _known_by(self, new: NewJob) -> Entry | None:
@@ -222,6 +234,7 @@ class MemoryJobStore:
                 self._records.move(entry, outcome.status)
             else:
                 self._records.add_error(entry, outcome.error)
+                self._records.add_fault(entry, outcome.traceback)
                 self._records.fail(entry, outcome.error, is_dead=is_dead_letter(outcome.error))
             return Written.OK
 
@@ -235,7 +248,14 @@ class MemoryJobStore:
         return Written.OK if written is Written.TERMINAL and is_repeated else written
 
     def retry(
-        self, job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics | None = None
+        self,
+        job_id: str,
+        attempt: int,
+        error: JobError,
+        max_attempts: int,
+        metrics: JobMetrics | None = None,
+        *,
+        traceback: str = "",
     ) -> JobStatus | Written:
         with self._changed:
             entry = self._records.current(job_id, attempt)
@@ -243,6 +263,7 @@ class MemoryJobStore:
                 return entry
             self._records.add_error(entry, error)
             self._observe(entry, metrics or JobMetrics())
+            self._records.add_fault(entry, traceback)
             entry.num_errors += 1
             if job_id in self.abort_wishes:
                 self._records.move(entry, JobStatus.ABORTED)
@@ -263,6 +284,7 @@ class MemoryJobStore:
             if isinstance(entry, Written):
                 return entry
             if job_id in self.abort_wishes:
+                entry.may_litter = True
                 self._records.move(entry, JobStatus.ABORTED)
             else:
                 entry.released += 1
@@ -283,6 +305,8 @@ class MemoryJobStore:
         error = JobError(type="worker_lost", message=message, retryable=True, attempt=entry.attempt)
         self._records.add_error(entry, error)
         self._records.count(entry, "lost")
+        self._records.add_fault(entry, "")
+        entry.may_litter = True
         if entry.is_solo:
             entry.solo_crashes += 1
         else:
@@ -329,6 +353,19 @@ class MemoryJobStore:
             return is_lost
         return False
 
+    def litter(self, limit: int = 100, lease_s: float = 60.0) -> Sequence[str]:
+        with self._changed:
+            marks = self._records.litter_ms.items()
+            due = sorted((due_ms, job_id) for job_id, due_ms in marks if due_ms <= self._now())
+            job_ids = [job_id for _, job_id in due[:limit]]
+            self._records.litter_ms |= dict.fromkeys(job_ids, self._now() + int(lease_s * 1000))
+            return job_ids
+
+    def swept(self, job_ids: Sequence[str]) -> None:
+        with self._changed:
+            for job_id in job_ids:
+                self._records.litter_ms.pop(job_id, None)
+
     # -- observation --------------------------------------------------------------------------------------------
 
     def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
@@ -348,13 +385,31 @@ class MemoryJobStore:
     def _age_s(self, entry: Entry) -> float:
         return max(0, self._now() - int(entry.record["created"])) / 1000
 
-    def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:
+    def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> bool:
         with self._changed:
             self._beats[worker] = (json.dumps(dict(info)), self._now() + int(ttl_s * 1000))
+            return self._drains_ms.get(worker, 0) > self._now()
+
+    def leave(self, worker: str) -> None:
+        with self._changed:
+            self._beats.pop(worker, None)
+            self._drains_ms.pop(worker, None)
 
     def workers(self) -> Sequence[Mapping[str, Any]]:
         with self._changed:
             return [info for info in self._alive() if serves(info)]
+
+    def _live_workers(self) -> tuple[str, ...]:
+        """The one that is given up first comes first."""
+        beats = sorted((until, name) for name, (_, until) in self._beats.items())
+        return tuple(name for until, name in beats if until > self._now())
+
+    def drain(self, node: str | None) -> Drained:
+        with self._changed:
+            live = self._live_workers()
+            asked = [name for name in live if node in (None, name, _host_of(name))]
+            self._drains_ms |= dict.fromkeys(asked, self._now() + _DRAIN_TTL_MS)
+            return Drained(asked, [*live])
 
     def explain(self, job_id: str) -> JobFacts:
         with self._changed:
@@ -371,12 +426,44 @@ class MemoryJobStore:
 
     def dead_letters(self, limit: int = 100) -> Sequence[str]:
         with self._changed:
-            dead = [(entry.dead_ms, entry.job_id) for entry in self._records.all() if entry.dead_ms is not None]
-            return [job_id for _, job_id in sorted(dead, reverse=True)[:limit]]
+            return [entry.job_id for entry in self._records.letters()[:limit]]
+
+    def find_dead_letters(
+        self, wanted: LetterFilter = ANY_LETTER, *, limit: int = 50, cursor: str | None = None
+    ) -> DeadLetterPage:
+        after = parse_cursor(cursor)
+        with self._changed:
+            entries = [entry for entry in self._records.letters() if after is None or _letter_key(entry) < after]
+            found = [entry for entry in entries if wanted.admits(self._read(entry), self._now() - (entry.dead_ms or 0))]
+            last = found[limit - 1] if len(found) > limit else None
+            letters = [self._letter(entry) for entry in found[:limit]]
+            return DeadLetterPage(letters, None if last is None else f"{last.dead_ms}-{last.job_id}")
+
+    def _letter(self, entry: Entry, faults: Sequence[str] = ()) -> DeadLetter:
+        died_at = moment(entry.dead_ms)
+        assert died_at is not None
+        return letter_of(self._read(entry), died_at, faults)
+
+    def dead_letter(self, job_id: str) -> DeadLetter:
+        with self._changed:
+            entry = self._records.find(job_id)
+            if entry is None or entry.dead_ms is None:
+                raise UnknownDeadLetter(job_id)
+            return self._letter(entry, entry.faults)
 
     def drop_dead_letters(self, job_ids: Sequence[str]) -> int:
         with self._changed:
-            dead = [entry for entry in self._records.all() if entry.dead_ms is not None and entry.job_id in job_ids]
+            dead = [entry for entry in self._records.letters() if entry.job_id in job_ids]
             for entry in dead:
-                entry.dead_ms = None
+                self._records.settle_letter(entry)
             return len(dead)
+
+
+def _letter_key(entry: Entry) -> tuple[int, str]:
+    return entry.dead_ms or 0, entry.job_id
+
+
+def _host_of(worker: str) -> str | None:
+    """What stands before the process id and the incarnation."""
+    match = re.fullmatch(r"(.+):[0-9]+:[0-9a-fA-F]+", worker)
+    return match and match[1]

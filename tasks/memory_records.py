@@ -13,11 +13,15 @@ from tasks.eta import Load, Speed
 from tasks.job import TRANSITIONS, Job, JobError, JobStatus
 from tasks.job_codec import Snapshot, decode_job, encode_optional, encode_request, work_of
 from tasks.store import Event, Hint, NewJob, Written
+from tasks.store_codec import Lifetimes
 
 _MAX_EVENTS = 256
 _HINT_BASE_MS = 5_000
 _MAX_ATTEMPTS_EXTRA = 10
 _MAX_SOLO_CRASHES = 2
+_MAX_FAULTS = 10
+_MAX_INDEX = 10_000
+_LITTER_DELAY_MS = 120_000
 
 
 @dataclass(slots=True)
@@ -43,12 +47,17 @@ class Entry:
     expires_ms: int | None = None
     dead_ms: int | None = None
     events: list[Event] = field(default_factory=list)
+    #: What only an operator sees of the failed attempts, as JSON.
+    faults: list[str] = field(default_factory=list)
+    may_litter: bool = False
 
     @classmethod
     def queued(cls, new: NewJob, seq: int, now_ms: int) -> Entry:
         request = new.request
         assert request.model, "the request is resolved"
         record = {"request": encode_request(request), "created": str(now_ms), "attempt": "0", "status": "queued"}
+        if new.retry_of is not None:
+            record["retry_of"] = new.retry_of
         deadline_ms = None if request.deadline_s is None else now_ms + int(request.deadline_s * 1000)
         return cls(new, request.model, seq, deadline_ms, record)
 
@@ -76,13 +85,15 @@ class Entry:
 class MemoryRecords:
     """Not thread-safe: the store holds its lock around every call."""
 
-    def __init__(self, ttl_ms: int, clock: Callable[[], int], notify: Callable[[], None]) -> None:
-        self._ttl_ms = ttl_ms
+    def __init__(self, ttl: Lifetimes, clock: Callable[[], int], notify: Callable[[], None]) -> None:
+        self._ttl = ttl
         self.now = clock
         self._notify = notify
         self.abort_wishes: set[str] = set()
         #: Average seconds of a successful attempt, for each model that a job was ever made for.
         self.pace_s: dict[str, float | None] = {}
+        #: Ended jobs that may have left a checkpoint, by when to look.
+        self.litter_ms: dict[str, int] = {}
         self._entries: dict[str, Entry] = {}
         self._num_created = 0
         self._num_events = 0
@@ -147,6 +158,7 @@ class MemoryRecords:
     def move(self, entry: Entry, to: JobStatus) -> None:
         """The one writer of `status`."""
         assert to in TRANSITIONS[entry.status], f"no transition {entry.status} -> {to}"
+        own_attempts = int(entry.status is JobStatus.RUNNING)
         entry.status = to
         entry.record["status"] = to.value
         if to is JobStatus.QUEUED:
@@ -160,7 +172,11 @@ class MemoryRecords:
             entry.record["finished"] = str(self.now())
             error = json.loads(entry.record.get("error", "null"))
             self.count(entry, f"ended {to.value}" + (f" {error['type']}" if error else ""))
-            entry.expires_ms = self.now() + self._ttl_ms
+            if entry.may_litter or entry.attempt > own_attempts:
+                self.litter_ms[entry.job_id] = self.now() + _LITTER_DELAY_MS
+            is_dead = entry.dead_ms is not None
+            entry.expires_ms = self.now() + (self._ttl.dead_letter_ms if is_dead else self._ttl.result_ms)
+            entry.faults = entry.faults if is_dead else []
             self.abort_wishes.discard(entry.job_id)
 
     def enqueue(self, entry: Entry) -> None:
@@ -183,10 +199,27 @@ class MemoryRecords:
         text = encode_optional(error)
         entry.record["errors"] = f"{earlier},{text}" if earlier else text
 
+    def add_fault(self, entry: Entry, traceback: str) -> None:
+        fault = {"attempt": entry.attempt, "worker": entry.record["worker"], "at": self.now()}
+        text = json.dumps(fault | ({"traceback": traceback} if traceback else {}))
+        entry.faults = [*entry.faults[1 - _MAX_FAULTS :], text]
+
+    def letters(self) -> list[Entry]:
+        """Dead ones, newest first."""
+        dead = [entry for entry in self.all() if entry.dead_ms is not None]
+        return sorted(dead, key=lambda entry: (entry.dead_ms, entry.job_id), reverse=True)
+
+    def settle_letter(self, entry: Entry) -> None:
+        """Off the index; the record then stays as long as any other's, which may be over."""
+        entry.dead_ms, entry.faults = None, []
+        entry.expires_ms = int(entry.record["finished"]) + self._ttl.result_ms
+
     def fail(self, entry: Entry, error: JobError, *, is_dead: bool) -> None:
         entry.record["error"] = encode_optional(error)
         entry.dead_ms = self.now() if is_dead else None
         self.move(entry, JobStatus.FAILED)
+        for oldest in self.letters()[_MAX_INDEX:]:
+            self.settle_letter(oldest)
 
     def fail_late(self, entry: Entry) -> None:
         message = "the deadline passed before the job was done"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tasks.errors import InvalidRequest
+from tasks.input_places import InputPlaces
 from tasks.request import GenerationRequest
 from tasks.settings import Settings
 from tasks.ssrf import ForbiddenAddress, check_url
@@ -32,8 +33,9 @@ def _unreadable(uri: str, settings: Settings) -> str | None:
     if uri.startswith("data:"):
         return None
     if uri.startswith("s3://"):
-        bucket = uri.removeprefix("s3://").partition("/")[0]
-        return None if bucket == settings.s3_bucket else f"only objects of bucket {settings.s3_bucket} can be read"
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        places = InputPlaces.of(settings)
+        return None if places.allow(bucket, key) else f"only objects of {places} can be read"
     if uri.startswith("http://") and not settings.allow_private_urls:
         return "http:// is not fetched; send an https://, s3:// or data: URI"
     try:

@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from tasks.broker_queues import queue_for, queue_lists
 
-#: What `store.lua`, `webhook_queue.py` and `video_index.py` run on keys with our prefix, as samples without meaning.
+#: What our scripts (`tasks/*.lua`) and `video_index.py` run on keys with our prefix, as samples without effect.
 _STORE = """
 del {}, evalsha x 1 {}, exists {}, get {}, hdel {} f, hget {} f, hgetall {}, hincrby {} f 1, hkeys {}, hmget {} f,
-hset {} f v, hsetnx {} f v, incr {}, pexpire {} 1, set {} v, xadd {} * f v, xdel {} 1-1, xread streams {} 0,
+hset {} f v, hsetnx {} f v, incr {}, lrange {} 0 1, ltrim {} 0 1, pexpire {} 1, rpush {} x, set {} v,
+xadd {} * f v, xdel {} 1-1, xread streams {} 0,
 zadd {} 1 m, zcard {}, zcount {} 0 1, zrange {} 0 1, zrangebyscore {} 0 1, zrank {} m, zrem {} m,
 zremrangebyrank {} 0 1, zremrangebyscore {} 0 1, zrevrange {} 0 1, zrevrangebyscore {} 1 0, zscore {} m
 """

@@ -10,14 +10,17 @@ from typing import Any, TypeVar
 
 import redis
 
+from tasks import operator_codec
 from tasks import store_codec as codec
 from tasks.broker_queues import depths, queue_lists
 from tasks.connection import BLOCK_SLICE_S, connect, explain, where
+from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter
 from tasks.errors import SafelightError, StoreUnavailable
 from tasks.job import Job, JobError, JobMetrics, JobStatus, Progress
 from tasks.store import (
     Claimed,
     Created,
+    Drained,
     Event,
     Hint,
     JobFacts,
@@ -37,7 +40,7 @@ __all__ = ["RedisJobStore", "connect"]
 
 T = TypeVar("T")
 _MAX_LOST_CLAIMS = 10_000
-SCRIPT = files("tasks").joinpath("store.lua").read_text("utf-8")
+SCRIPT = "\n".join(files("tasks").joinpath(name).read_text("utf-8") for name in ("store.lua", "operator.lua"))
 
 
 class RedisJobStore:
@@ -49,19 +52,20 @@ class RedisJobStore:
         key_prefix: str = "safelight:",
         result_ttl_s: float = 7 * 86_400.0,
         max_queued: int = 100_000,
+        dead_letter_ttl_s: float = 30 * 86_400.0,
         *,
         clock: Callable[[], int] | None = None,
     ) -> None:
         self._client = client
         self._prefix = key_prefix
-        self._ttl_ms = int(result_ttl_s * 1000)
+        self._lifetimes = codec.Lifetimes(int(result_ttl_s * 1000), int(max(result_ttl_s, dead_letter_ttl_s) * 1000))
         self._max_queued = max_queued
         self._clock = clock
         self._lost_claims: dict[str, str] = {}
         self._script = client.register_script(SCRIPT)
 
     def _run(self, call: Call[T]) -> T:
-        keys, args = codec.script_arguments(call, self._prefix, self._ttl_ms, self._clock)
+        keys, args = codec.script_arguments(call, self._prefix, self._lifetimes, self._clock)
         return call.decode(self._guarded(lambda: self._script(keys, args)))
 
     def _guarded(self, command: Callable[[], Any]) -> Any:
@@ -146,9 +150,16 @@ class RedisJobStore:
         return self._run(codec.finish(job_id, attempt, outcome))
 
     def retry(
-        self, job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics | None = None
+        self,
+        job_id: str,
+        attempt: int,
+        error: JobError,
+        max_attempts: int,
+        metrics: JobMetrics | None = None,
+        *,
+        traceback: str = "",
     ) -> JobStatus | Written:
-        return self._run(codec.retry(job_id, attempt, error, max_attempts, metrics or JobMetrics()))
+        return self._run(codec.retry(job_id, attempt, error, max_attempts, metrics or JobMetrics(), traceback))
 
     def release(self, job_id: str, attempt: int) -> Written:
         return self._run(codec.release(job_id, attempt))
@@ -177,11 +188,24 @@ class RedisJobStore:
         """Models that had a job in the last month, whether anybody serves them or not. Of this store alone."""
         return self._run(codec.models())
 
-    def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:
-        self._run(codec.beat(worker, info, ttl_s))
+    def litter(self, limit: int = 100, lease_s: float = 60.0) -> Sequence[str]:
+        return self._run(operator_codec.litter(limit, lease_s))
+
+    def swept(self, job_ids: Sequence[str]) -> None:
+        if job_ids:
+            self._run(operator_codec.swept(job_ids))
+
+    def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> bool:
+        return self._run(operator_codec.beat(worker, info, ttl_s))
+
+    def leave(self, worker: str) -> None:
+        self._run(operator_codec.leave(worker))
 
     def workers(self) -> Sequence[Mapping[str, Any]]:
-        return self._run(codec.workers())
+        return self._run(operator_codec.workers())
+
+    def drain(self, node: str | None) -> Drained:
+        return self._run(operator_codec.drain(node))
 
     def explain(self, job_id: str) -> JobFacts:
         return self._run(codec.explain(job_id))
@@ -190,7 +214,15 @@ class RedisJobStore:
         return self._run(codec.totals())
 
     def dead_letters(self, limit: int = 100) -> Sequence[str]:
-        return self._run(codec.dead_letters(limit))
+        return self._run(operator_codec.dead_letters(limit))
+
+    def find_dead_letters(
+        self, wanted: LetterFilter = ANY_LETTER, *, limit: int = 50, cursor: str | None = None
+    ) -> DeadLetterPage:
+        return self._run(operator_codec.find_dead_letters(wanted, limit, cursor))
+
+    def dead_letter(self, job_id: str) -> DeadLetter:
+        return self._run(operator_codec.dead_letter(job_id))
 
     def drop_dead_letters(self, job_ids: Sequence[str]) -> int:
-        return self._run(codec.drop_dead_letters(job_ids)) if job_ids else 0
+        return self._run(operator_codec.drop_dead_letters(job_ids)) if job_ids else 0

@@ -39,6 +39,8 @@ class Settings(BaseSettings):
     #: Failed attempts after which a job fails for good. Lost ones are counted apart: see `JobStore.reap`.
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     result_ttl_s: Annotated[float, Field(ge=60)] = 7 * 86_400.0
+    #: The record of a dead letter stays this long, or for `result_ttl_s` if that is longer.
+    dead_letter_ttl_s: Annotated[float, Field(ge=60)] = 30 * 86_400.0
     max_queued: Annotated[int, Field(ge=1)] = 100_000
     #: Queues that carry `safelight.submit`. Add `celery` only if no other Celery app shares this Redis database.
     submit_queues: str = "safelight.submit"

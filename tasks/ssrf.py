@@ -73,6 +73,10 @@ class ForbiddenAddress(SafelightError):
     """A URL leads, or may lead, into a network that is not the internet; or its host cannot be found."""
 
 
+class UnknownHost(ForbiddenAddress):
+    """No address was found for the host, which may be the name server's fault and pass."""
+
+
 def is_public(address: str) -> bool:
     """Whether an IP address belongs to the internet at large. IPv4 inside IPv6 is looked at as IPv4."""
     try:
@@ -151,9 +155,9 @@ def _resolve(host: str, port: int, timeout_s: float) -> list[str]:
     try:
         addresses = answers.get(timeout=timeout_s)
     except queue.Empty:
-        raise ForbiddenAddress(f"the name server gave no answer for {host} in {timeout_s:.0f} s") from None
+        raise UnknownHost(f"the name server gave no answer for {host} in {timeout_s:.0f} s") from None
     if not addresses:
-        raise ForbiddenAddress(f"the host {host} is not known")
+        raise UnknownHost(f"the host {host} is not known")
     return addresses
 
 

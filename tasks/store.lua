@@ -1,12 +1,13 @@
 --[[
-Every move of a job, as one script:  EVALSHA … KEYS: the jobs' keys  ARGV: prefix, verb, now_ms, ttl_ms, the verb's own.
+Every move of a job, as one script (`operator.lua` follows, with the verbs of those who look after it):  EVALSHA … KEYS: the jobs' keys  ARGV: prefix, verb, now_ms, ttl_ms,
+dead_ttl_ms, the verb's own.
 
 The table MOVES is the state machine; `move` is the only writer of `status`. A worker's write names its attempt and
 changes nothing when that is not the running one. Times are ms of the server's TIME; a non-empty now_ms replaces it in
 tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it needs a hash tag, as in `{safelight}:`.
 
   job:{id}        hash    the record. No TTL while live, PEXPIRE ttl_ms once terminal. Its fields:
-                          request (JSON) model priority group digest deadline seq created: written once;
+                          request (JSON) model priority group digest deadline seq created retry_of: written once;
                           status attempt worker started progress finished outputs error warnings metrics: see tasks/job.py;
                           errors: JSON objects, comma-separated, one for each failed or lost attempt;
                           token: of the claim, so that a repeated call after a lost reply is answered alike;
@@ -15,6 +16,8 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
                           preview, done: ids of the stream's newest preview and of its done event;
                           work: its outputs times its steps; queued: since when it waits; told: when progress was written;
                           trace: W3C traceparent of whoever submitted it; batching: whose company its last attempt had
+  faults:{id}     list    JSON {attempt, worker, at, traceback} of the last MAX_FAULTS failed or lost attempts; goes when the
+                          job ends, unless it is a dead letter
   events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end
   abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends, and without a
                           TTL until then: a Redis that evicts keys with one must not forget it
@@ -25,9 +28,11 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
   leases          zset    running ids by the end of their lease
   jobs, status:{s}, group:{g}  zsets  ids by seq, for listing
   live:{g}        zset    ids of the group that are not terminal, by seq
-  dead            zset    dead letters by time
+  dead            zset    dead letters by time, the newest MAX_INDEX; their records stay for dead_ttl_ms, or until they leave it
+  litter          zset    ended jobs that may have left a checkpoint in the bucket, by when to look; the newest MAX_INDEX
   expiry          zset    "id" or "id group" of terminal jobs by the time at which their record goes; `trim` clears the indexes
   worker:{name}   string  JSON of its last beat, PX; `workers` zset: names by the time they are given up
+  drain:{worker}  string  the wish that this very process drains, PX; its beat is answered with it
   webhooks        zset    ended jobs that have a webhook_url, by the time at which to tell it; see tasks/webhook_queue.py
   videos          zset    jobs made through /v1/videos by time of creation; see tasks/video_index.py
   pace            hash    model -> moving average of the seconds that a successful attempt takes
@@ -37,6 +42,7 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
   seq             string  counter of jobs: the order of creation
 ]]
 local P, verb, TTL = ARGV[1], ARGV[2], tonumber(ARGV[4])
+local DEAD_TTL = math.max(TTL, tonumber(ARGV[5]) or 0)
 local call = redis.call
 local now = tonumber(ARGV[3])
 if not now then
@@ -50,6 +56,7 @@ local MOVES = {
   succeeded = {}, failed = {}, aborted = {},
 }
 local EVENTS_TTL, HINT_BASE, MAX_ATTEMPTS_EXTRA, CRASHES_TO_SOLO, MAX_SOLO_CRASHES = 300000, 5000, 10, 2, 2
+local MAX_FAULTS, MAX_INDEX, LITTER_DELAY, DRAIN_TTL = 10, 10000, 120000, 3600000
 local TEXTS = {'status', 'model', 'group', 'worker', 'token'}
 local NUMBERS = {'attempt', 'priority', 'seq', 'deadline', 'started', 'num_errors', 'crashes', 'solo', 'solo_crashes',
                  'released', 'hints', 'hinted', 'work'}
@@ -88,16 +95,33 @@ local function add_error(job, error)
   call('HSET', job.key, 'errors', earlier and (earlier .. ',' .. error) or error)
 end
 
+-- What only an operator sees of a failed attempt.
+local function add_fault(job, traceback)
+  local fault = {attempt = job.attempt, worker = job.worker, at = now, traceback = traceback ~= '' and traceback or nil}
+  call('RPUSH', key('faults', job.id), cjson.encode(fault))
+  call('LTRIM', key('faults', job.id), -MAX_FAULTS, -1)
+end
+
+-- Some time passes before the look: an upload that its worker no longer waits for may still arrive.
+local function litter(id)
+  call('ZADD', key('litter'), now + LITTER_DELAY, id)
+  call('ZREMRANGEBYRANK', key('litter'), 0, -MAX_INDEX - 1)
+end
+
+local function expiry_entry(id, group) return group and (id .. ' ' .. group) or id end
+
 -- The record and the indexes of a job that has just ended.
 local function close(job)
+  local ttl = job.is_dead and DEAD_TTL or TTL
   call('HSET', job.key, 'finished', now, 'done', emit_status(job, 'done'))
   count(job.model, job.error_type and 'ended ' .. job.status .. ' ' .. job.error_type or 'ended ' .. job.status)
   call('HDEL', job.key, 'token', 'num_errors', 'crashes', 'solo', 'solo_crashes', 'released', 'hints', 'hinted', 'preview',
        'work', 'queued', 'told')
-  call('PEXPIRE', job.key, TTL)
+  call('PEXPIRE', job.key, ttl)
   call('PEXPIRE', key('events', job.id), math.min(TTL, EVENTS_TTL))
   call('DEL', key('abort', job.id))
-  call('ZADD', key('expiry'), now + TTL, job.group and (job.id .. ' ' .. job.group) or job.id)
+  call('ZADD', key('expiry'), now + ttl, expiry_entry(job.id, job.group))
+  if job.is_dead then call('PEXPIRE', key('faults', job.id), ttl) else call('DEL', key('faults', job.id)) end
   if job.group then call('ZREM', key('live', job.group), job.id) end
   local is_json, request = pcall(cjson.decode, call('HGET', job.key, 'request'))
   if is_json and type(request.webhook_url) == 'string' then call('ZADD', key('webhooks'), now, job.id) end
@@ -125,7 +149,9 @@ local function move(job, to)
   call('ZREM', key('status', from), job.id)
   call('ZADD', key('status', to), job.seq, job.id)
   local left = call('ZREM', key(from == 'queued' and 'queue' or 'running', job.model), job.id)
-  if from == 'queued' and left == 1 then call('HINCRBY', key('work'), job.model, -job.work) end
+  if from == 'queued' and left == 1 and call('HINCRBY', key('work'), job.model, -job.work) <= 0 then
+    call('HDEL', key('work'), job.model)
+  end
   call('ZREM', key(from == 'queued' and 'hints' or 'leases'), job.id)
   if to == 'queued' then
     job.worker = nil
@@ -133,13 +159,34 @@ local function move(job, to)
     enqueue(job)
   end
   emit_status(job, 'status')
-  if is_terminal(to) then close(job) end
+  if is_terminal(to) then
+    -- The first attempt finds no checkpoint and, unless it is lost or gives the job back, leaves none.
+    if job.may_litter or job.attempt > (from == 'running' and 1 or 0) then litter(job.id) end
+    close(job)
+  end
+end
+
+-- Takes a dead letter off the index; its record then stays as long as any other's, which may be over.
+local function settle_letter(id)
+  if call('ZREM', key('dead'), id) == 0 then return 0 end
+  local finished, group = unpack(call('HMGET', key('job', id), 'finished', 'group'))
+  call('DEL', key('faults', id))
+  if finished then
+    local ends = tonumber(finished) + TTL
+    if ends > now then call('PEXPIRE', key('job', id), ends - now) else call('DEL', key('job', id)) end
+    call('ZADD', key('expiry'), ends, expiry_entry(id, group))
+  end
+  return 1
 end
 
 local function fail(job, error, is_dead)
   call('HSET', job.key, 'error', error)
   job.error_type = cjson.decode(error).type
-  if is_dead then call('ZADD', key('dead'), now, job.id) end
+  if is_dead then
+    job.is_dead = true
+    call('ZADD', key('dead'), now, job.id)
+    for _, oldest in ipairs(call('ZRANGE', key('dead'), 0, -MAX_INDEX - 1)) do settle_letter(oldest) end
+  end
   move(job, 'failed')
 end
 
@@ -196,9 +243,22 @@ local function abort_live(group, limit)
 end
 
 local function forget(id)
-  call('DEL', key('job', id), key('events', id), key('abort', id))
-  for _, index in ipairs({'jobs', 'dead', 'status:succeeded', 'status:failed', 'status:aborted'}) do
+  call('DEL', key('job', id), key('events', id), key('abort', id), key('faults', id))
+  for _, index in ipairs({'jobs', 'dead', 'webhooks_dead', 'status:succeeded', 'status:failed', 'status:aborted'}) do
     call('ZREM', key(index), id)
+  end
+  call('HDEL', key('webhook_letters'), id)
+end
+
+-- A live job whose record was evicted or deleted from outside: it must fill no queue.
+local function erase(id)
+  forget(id)
+  litter(id)
+  for _, index in ipairs({'hints', 'leases', 'status:queued', 'status:running'}) do call('ZREM', key(index), id) end
+  for _, model in ipairs(call('HKEYS', key('pace'))) do
+    call('ZREM', key('queue', model), id)
+    call('ZREM', key('running', model), id)
+    if call('ZCARD', key('queue', model)) == 0 then call('HDEL', key('work'), model) end -- how much was its own is gone too
   end
 end
 
@@ -207,7 +267,8 @@ local function trim(limit)
   for _, entry in ipairs(call('ZRANGEBYSCORE', key('expiry'), '-inf', now, 'LIMIT', 0, limit)) do
     local id, group = string.match(entry, '^(%S+) ?(.*)$')
     local finished = call('HMGET', key('job', id), 'status', 'finished')
-    local reborn = finished[1] and (not finished[2] or tonumber(finished[2]) + TTL > now)
+    local ttl = call('ZSCORE', key('dead'), id) and DEAD_TTL or TTL
+    local reborn = finished[1] and (not finished[2] or tonumber(finished[2]) + ttl > now)
     if not reborn then forget(id) end
     if group ~= '' and not reborn then call('ZREM', key('group', group), id) end
     call('ZREM', key('expiry'), entry)
@@ -234,7 +295,7 @@ local function write_record(id, request, model, priority, group, digest, deadlin
 end
 
 local function create_one(max_queued, id, request, model, priority, group, supersede, digest, idem, deadline_ms, trace, work,
-                          rejected)
+                          rejected, retry_of)
   local known = idem ~= '' and call('GET', key('idem', idem)) or id
   if call('EXISTS', key('job', known)) == 0 then known = id end
   local seen = call('HGET', key('job', known), 'digest')
@@ -242,12 +303,17 @@ local function create_one(max_queued, id, request, model, priority, group, super
     if seen ~= digest then return {'conflict', known} end
     return {'known', snapshot(known)}
   end
+  if retry_of ~= '' and not call('ZSCORE', key('dead'), retry_of) then return {'no letter', retry_of} end
   if rejected == '' and call('ZCARD', key('status', 'queued')) >= tonumber(max_queued) then return {'full'} end
-  if call('ZSCORE', key('jobs'), id) then forget(id) end
+  if call('ZSCORE', key('jobs'), id) then erase(id) end
   if idem ~= '' then call('SET', key('idem', idem), id, 'PX', TTL) end
   if supersede == '1' then abort_live(group, -1) end
   local job = write_record(id, request, model, priority, group, digest, deadline_ms, trace, work)
   count(model, 'created')
+  if retry_of ~= '' then
+    call('HSET', job.key, 'retry_of', retry_of)
+    settle_letter(retry_of)
+  end
   call('HSETNX', key('pace'), model, 0)
   for _, name in ipairs({'pace', 'counters'}) do call('PEXPIRE', key(name), math.max(TTL, 2592000000)) end
   if rejected ~= '' then
@@ -262,14 +328,17 @@ end
 
 local function lapse(id, max_attempts)
   local job = load(id)
-  if not job or job.status ~= 'running' then
+  if not job then return erase(id) end
+  if job.status ~= 'running' then
     call('ZREM', key('leases'), id)
     return nil
   end
+  job.may_litter = true
   local message = 'the worker stopped answering while it ran attempt ' .. job.attempt
   local error = cjson.encode({type = 'worker_lost', message = message, retryable = true, attempt = job.attempt})
   add_error(job, error)
   count(job.model, 'lost')
+  add_fault(job, '')
   local crash = job.solo == 1 and 'solo_crashes' or 'crashes'
   job[crash] = call('HINCRBY', job.key, crash, 1)
   if abort_wanted(id) then
@@ -291,7 +360,9 @@ end
 -- One candidate for a new message: {id, model, priority}, or nil. `depth`: model -> messages in the broker, where known.
 local function hint(id, depth)
   local job = load(id)
-  if not job or job.status ~= 'queued' then
+  if not job then
+    erase(id)
+  elseif job.status ~= 'queued' then
     call('ZREM', key('hints'), id)
   elseif abort_wanted(id) then
     move(job, 'aborted')
@@ -316,7 +387,7 @@ local VERBS = {}
 function VERBS.moves() return cjson.encode(MOVES) end
 
 function VERBS.create(max_queued, ...)
-  local args, width, replies = {...}, 12, {}
+  local args, width, replies = {...}, 13, {}
   for first = 1, #args, width do
     replies[#replies + 1] = create_one(max_queued, unpack(args, first, first + width - 1))
   end
@@ -333,6 +404,7 @@ function VERBS.list(status, group, limit, cursor)
     for at = 1, #entries, 2 do
       local real = call('HMGET', key('job', entries[at]), 'status', 'group')
       last = '(' .. entries[at + 1]
+      if not real[1] then call('ZREM', index, entries[at]) end
       if real[1] and (status == '' or real[1] == status) and (group == '' or real[2] == group) then
         found[#found + 1] = snapshot(entries[at])
       end
@@ -357,6 +429,8 @@ function VERBS.abort_group(group, limit, cursor)
     if job then
       abort(job)
       ids[#ids + 1] = job.id
+    else
+      call('ZREM', key('live', group), entries[at])
     end
   end
   return {entries[#entries] or '', ids}
@@ -431,7 +505,7 @@ function VERBS.isolate(id, attempt)
 end
 
 -- Answers ok again to the attempt that ended the job so: its first reply may have been lost.
-function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, batching, is_dead, ...)
+function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, batching, is_dead, traceback, ...)
   local written, job = current(id, attempt)
   if written == 'terminal' then
     local ended = load(id)
@@ -443,7 +517,10 @@ function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, ba
     if text ~= '' then call('HSET', job.key, field, text) end
   end
   observe(job, ...)
-  if error ~= '' then add_error(job, error) end
+  if error ~= '' then
+    add_error(job, error)
+    add_fault(job, traceback)
+  end
   if status == 'succeeded' then
     local seconds, pace = (now - job.started) / 1000, tonumber(call('HGET', key('pace'), job.model) or 0)
     pace = pace > 0 and 0.8 * pace + 0.2 * seconds or seconds
@@ -453,10 +530,11 @@ function VERBS.finish(id, attempt, status, outputs, error, warnings, metrics, ba
   return written
 end
 
-function VERBS.retry(id, attempt, error, max_attempts, metrics, is_dead, ...)
+function VERBS.retry(id, attempt, error, max_attempts, metrics, is_dead, traceback, ...)
   local written, job = current(id, attempt)
   if written ~= 'ok' then return written end
   add_error(job, error)
+  add_fault(job, traceback)
   observe(job, ...)
   job.num_errors = call('HINCRBY', job.key, 'num_errors', 1)
   if abort_wanted(id) then
@@ -476,6 +554,7 @@ end
 function VERBS.release(id, attempt)
   local written, job = current(id, attempt)
   if written == 'ok' and abort_wanted(id) then
+    job.may_litter = true
     move(job, 'aborted')
   elseif written == 'ok' then
     call('HINCRBY', job.key, 'released', 1)
@@ -533,48 +612,3 @@ function VERBS.queues(...)
   end
   return replies
 end
-
--- After the time to live: model, how fast the worker serves it ('' for one that takes no jobs), …
-function VERBS.beat(worker, info, ttl_ms, ...)
-  local args, ends = {...}, now + tonumber(ttl_ms)
-  call('SET', key('worker', worker), info, 'PX', ttl_ms)
-  call('ZADD', key('workers'), ends, worker)
-  call('ZREMRANGEBYSCORE', key('workers'), '-inf', now)
-  for at = 1, #args, 2 do
-    local speeds = key('speeds', args[at])
-    call('HDEL', speeds, worker)
-    local known = call('HGETALL', speeds)
-    for entry = 1, #known, 2 do
-      if tonumber(string.match(known[entry + 1], '^%d+')) <= now then call('HDEL', speeds, known[entry]) end
-    end
-    if args[at + 1] ~= '' then
-      call('HSET', speeds, worker, string.format('%.0f', ends) .. ' ' .. args[at + 1])
-      call('PEXPIRE', speeds, ttl_ms)
-    end
-  end
-end
-
-function VERBS.workers()
-  local infos = {}
-  for _, worker in ipairs(call('ZRANGEBYSCORE', key('workers'), '(' .. now, '+inf')) do
-    infos[#infos + 1] = call('GET', key('worker', worker)) or nil
-  end
-  return infos
-end
-
--- A job, whether its abort is wanted, and what the live workers say of themselves; or nil.
-function VERBS.explain(id)
-  local found = snapshot(id)
-  return found and {found, abort_wanted(id) and 1 or 0, VERBS.workers()}
-end
-
-function VERBS.tally()
-  local backlog, given_up = call('ZCARD', key('webhooks')), call('ZCARD', key('webhooks_dead'))
-  return {call('HGETALL', key('counters')), backlog, given_up, call('ZCARD', key('dead'))}
-end
-
-function VERBS.dead_letters(limit) return call('ZREVRANGE', key('dead'), 0, limit - 1) end
-
-function VERBS.drop_dead_letters(...) return call('ZREM', key('dead'), ...) end
-
-return VERBS[verb](unpack(ARGV, 5))

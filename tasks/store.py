@@ -11,6 +11,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Literal, Protocol
 
+from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter
 from tasks.errors import SafelightError
 from tasks.job import Batching, Job, JobError, JobMetrics, JobStatus, Output, Progress
 from tasks.request import GenerationRequest
@@ -29,6 +30,13 @@ class NewJob:
     rejected: JobError | None = None
     #: W3C traceparent of the call that made it; spans of its attempts join that trace.
     trace: str | None = None
+    #: The dead letter that this job is to replace.
+    retry_of: str | None = None
+
+    @property
+    def supersedes(self) -> bool:
+        """A retry comes late: the jobs of its group that live now are newer than what it repeats."""
+        return self.request.supersede and self.retry_of is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +89,8 @@ class Outcome:
     warnings: Sequence[str] = ()
     metrics: JobMetrics = field(default_factory=JobMetrics)
     batching: Batching | None = None
+    #: For an operator, if this makes the job a dead letter.
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +168,14 @@ class JobFacts:
     workers: Sequence[Mapping[str, Any]]
 
 
+@dataclass(frozen=True, slots=True)
+class Drained:
+    #: Whole names of the workers that are asked now.
+    asked: Sequence[str]
+    #: Of all that are up.
+    live: Sequence[str]
+
+
 class JobStore(Protocol):
     """Times are the store's own clock. Every method may raise `StoreUnavailable`."""
 
@@ -168,7 +186,8 @@ class JobStore(Protocol):
 
         An entry is `QueueFull`, or `IdempotencyConflict` for a known key or id with another digest. A known id or key
         with the same digest answers the job that is there. With `request.supersede`, older live jobs of the group are
-        aborted in the same step.
+        aborted in the same step. With `retry_of`, that dead letter leaves the index in the same step; an entry is
+        `UnknownDeadLetter` if it is none (any more).
         """
 
     def get(self, job_id: str) -> Job:
@@ -212,7 +231,14 @@ class JobStore(Protocol):
         """running → terminal. Also ok for the attempt that ended the job so before: its first answer may be lost."""
 
     def retry(
-        self, job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics | None = None
+        self,
+        job_id: str,
+        attempt: int,
+        error: JobError,
+        max_attempts: int,
+        metrics: JobMetrics | None = None,
+        *,
+        traceback: str = "",
     ) -> JobStatus | Written:
         """A failed attempt: running → queued, or failed once `max_attempts` errors are recorded; aborted if wanted.
 
@@ -236,12 +262,29 @@ class JobStore(Protocol):
         Queued jobs with an abort key, or past their deadline, end here. So does a terminal record past its TTL.
         """
 
+    def litter(self, limit: int = 100, lease_s: float = 60.0) -> Sequence[str]:
+        """Ids of ended jobs that may have left a checkpoint; each comes again after `lease_s`, until it is `swept`."""
+
+    def swept(self, job_ids: Sequence[str]) -> None:
+        """Nothing of these jobs is left."""
+
     # -- observation --------------------------------------------------------------------------------------------
 
     def queues(self, models: Sequence[str]) -> Sequence[QueueStats]: ...
 
-    def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> None:
-        """Publish what a worker says of itself; it vanishes after `ttl_s` without another beat."""
+    def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> bool:
+        """Publish what a worker says of itself; it vanishes after `ttl_s` without another beat.
+
+        Returns whether somebody wants it to drain; the wish holds for an hour.
+        """
+
+    def leave(self, worker: str) -> None:
+        """The worker is gone, and with it any wish that it drains."""
+
+    def drain(self, node: str | None) -> Drained:
+        """Ask the live workers of this name to drain, or all. A name is a worker's whole one, or the part before its
+        process id and incarnation, which several may share. Processes that start later are not meant.
+        """
 
     def workers(self) -> Sequence[Mapping[str, Any]]:
         """What the live workers say, those that still load their models (state `starting`) left out."""
@@ -254,5 +297,16 @@ class JobStore(Protocol):
     def dead_letters(self, limit: int = 100) -> Sequence[str]:
         """Ids of failed jobs kept for an operator, newest first."""
 
+    def find_dead_letters(
+        self, wanted: LetterFilter = ANY_LETTER, *, limit: int = 50, cursor: str | None = None
+    ) -> DeadLetterPage:
+        """Newest first, without their faults, at most `limit`; a page of which few are wanted may have fewer.
+
+        Raises `InvalidRequest` for a cursor that no page gave.
+        """
+
+    def dead_letter(self, job_id: str) -> DeadLetter:
+        """With its faults. Raises `UnknownDeadLetter`."""
+
     def drop_dead_letters(self, job_ids: Sequence[str]) -> int:
-        """Take jobs off that list, seen to; how many were on it. Their records stay until their TTL."""
+        """Take jobs off that list, seen to; how many were on it. Their records then stay as long as any other's."""

@@ -8,8 +8,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
-from tasks.errors import IdempotencyConflict, InvalidRequest, QueueFull, SafelightError, UnknownJob
-from tasks.eta import Load, decode_speeds, speeds_of
+from tasks.errors import (
+    IdempotencyConflict,
+    InvalidRequest,
+    QueueFull,
+    SafelightError,
+    UnknownDeadLetter,
+    UnknownJob,
+)
+from tasks.eta import Load, decode_speeds
 from tasks.job import Batching, Job, JobError, JobMetrics, JobStatus, Progress
 from tasks.job_codec import (
     Snapshot,
@@ -56,12 +63,21 @@ class Call(Generic[T]):
     decode: Callable[[Any], T]
 
 
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """How long a terminal record stays, in ms. That of a dead letter at least as long as any."""
+
+    result_ms: int
+    dead_letter_ms: int
+
+
 def script_arguments(
-    call: Call[Any], prefix: str, ttl_ms: int, clock: Callable[[], int] | None
+    call: Call[Any], prefix: str, lifetimes: Lifetimes, clock: Callable[[], int] | None
 ) -> tuple[list[str], list[Argument]]:
     """KEYS and ARGV of a run of the script. A call about no job in particular routes by the list of all jobs."""
     keys = [f"{prefix}job:{job_id}" for job_id in call.job_ids] or [f"{prefix}jobs"]
-    return keys, [prefix, call.verb, clock() if clock else "", ttl_ms, *call.args]
+    head: list[Argument] = [prefix, call.verb, clock() if clock else ""]
+    return keys, [*head, lifetimes.result_ms, lifetimes.dead_letter_ms, *call.args]
 
 
 def create(jobs: Sequence[NewJob], max_queued: int) -> Iterator[Call[list[Created | SafelightError]]]:
@@ -82,16 +98,18 @@ def _new_job(job: NewJob) -> list[Argument]:
     assert request.model, "the request is resolved"
     deadline_ms = "" if request.deadline_s is None else str(int(request.deadline_s * 1000))
     record: list[Argument] = [job.job_id, encode_request(request), request.model, request.priority, request.group or ""]
-    record += [int(request.supersede), job.digest, job.idempotency_key or "", deadline_ms]
+    record += [int(job.supersedes), job.digest, job.idempotency_key or "", deadline_ms]
     record += [job.trace or "", work_of(request)]
-    return [*record, encode_optional(job.rejected)]
+    return [*record, encode_optional(job.rejected), job.retry_of or ""]
 
 
 def _created(new: NewJob, reply: Sequence[Any], max_queued: int) -> Created | SafelightError:
     if reply[0] == "known":
-        return Created(decode_job(_snapshot(reply[1])), is_new=False)
+        return Created(decode_job(snapshot(reply[1])), is_new=False)
     if reply[0] == "conflict":
         return conflict(new, reply[1])
+    if reply[0] == "no letter":
+        return UnknownDeadLetter(reply[1])
     if reply[0] == "full":
         return QueueFull(max_queued)
     created_at = moment(reply[1])
@@ -107,7 +125,14 @@ def new_record(new: NewJob, created_at: datetime | None, position: int | None) -
     """The job as its record reads right after `create`."""
     assert created_at is not None
     progress = Progress(num_steps=new.request.num_inference_steps or 0, queue_position=position)
-    job = Job(id=new.job_id, status=JobStatus.QUEUED, request=new.request, progress=progress, created_at=created_at)
+    job = Job(
+        id=new.job_id,
+        status=JobStatus.QUEUED,
+        request=new.request,
+        retry_of=new.retry_of,
+        progress=progress,
+        created_at=created_at,
+    )
     if new.rejected is None:
         return job
     end = {"status": JobStatus.FAILED, "finished_at": created_at, "error": new.rejected, "errors": (new.rejected,)}
@@ -128,7 +153,7 @@ def list_jobs(status: JobStatus | None, group: str | None, limit: int, cursor: s
     check_cursor(cursor)
 
     def decode(reply: Any) -> Page:
-        return Page([decode_job(_snapshot(snapshot)) for snapshot in reply[1]], reply[0] or None)
+        return Page([decode_job(snapshot(found)) for found in reply[1]], reply[0] or None)
 
     return Call("list", [], [status or "", group or "", limit, cursor or ""], decode)
 
@@ -145,7 +170,7 @@ def claim(job_id: str, worker: str, lease_s: float, token: str) -> Call[Claimed 
     def decode(reply: Any) -> Claimed | NotClaimed:
         if reply[0] != "claimed":
             return NotClaimed(reply[0])
-        found = _snapshot(reply[3])
+        found = snapshot(reply[3])
         trace, queued_at = found.record.get("trace"), moment(found.record.get("queued"))
         return Claimed(decode_job(found), int(reply[1]), bool(reply[2]), trace, queued_at)
 
@@ -189,8 +214,8 @@ def finish(job_id: str, attempt: int, outcome: Outcome) -> Call[Written]:
     texts = [encode_each(outcome.outputs), encode_optional(outcome.error), warnings, encode_optional(outcome.metrics)]
     texts += ["" if outcome.batching is None else outcome.batching.model_dump_json()]
     is_dead = int(outcome.status is JobStatus.FAILED and is_dead_letter(outcome.error))
-    args: list[Argument] = [job_id, attempt, outcome.status, *texts, is_dead, *_flat(observations(outcome.metrics))]
-    return Call("finish", [job_id], args, Written)
+    args: list[Argument] = [job_id, attempt, outcome.status, *texts, is_dead, outcome.traceback]
+    return Call("finish", [job_id], [*args, *_flat(observations(outcome.metrics))], Written)
 
 
 def _flat(pairs: Sequence[tuple[str, int]]) -> list[Argument]:
@@ -203,13 +228,13 @@ def check_outcome(outcome: Outcome) -> None:
 
 
 def retry(
-    job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics
+    job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics, traceback: str
 ) -> Call[JobStatus | Written]:
     def decode(reply: str) -> JobStatus | Written:
         return Written(reply) if reply in list(Written) else JobStatus(reply)
 
     args: list[Argument] = [job_id, attempt, encode_optional(error), max_attempts, encode_optional(metrics)]
-    args += [int(is_dead_letter(error)), *_flat(observations(metrics))]
+    args += [int(is_dead_letter(error)), traceback, *_flat(observations(metrics))]
     return Call("retry", [job_id], args, decode)
 
 
@@ -243,18 +268,6 @@ def _queue_stats(model: str, queued: int, running: int, *figures: int) -> QueueS
     return QueueStats(model, queued, running, max((one.oldest_s for one in priorities), default=None), priorities)
 
 
-def beat(worker: str, info: Mapping[str, Any], ttl_s: float) -> Call[None]:
-    speeds = speeds_of(info)
-    args: list[Argument] = [worker, json.dumps(dict(info)), int(ttl_s * 1000)]
-    for model in info.get("models", {}):
-        args += [model, speeds[model].encode() if model in speeds else ""]
-    return Call("beat", [], args, lambda reply: None)
-
-
-def workers() -> Call[list[Mapping[str, Any]]]:
-    return Call("workers", [], [], lambda reply: [info for info in map(json.loads, reply) if serves(info)])
-
-
 def serves(info: Mapping[str, Any]) -> bool:
     """Whether a beat is of a worker that has its models; one that loads them beats too."""
     return info.get("state") != "starting"
@@ -264,7 +277,7 @@ def explain(job_id: str) -> Call[JobFacts]:
     def decode(reply: Any) -> JobFacts:
         if not reply:
             raise UnknownJob(job_id)
-        found = _snapshot(reply[0])
+        found = snapshot(reply[0])
         record = found.record
         batching = Batching.model_validate_json(record["batching"]) if "batching" in record else None
         crashes = int(record.get("crashes", 0)), int(record.get("solo_crashes", 0))
@@ -283,14 +296,6 @@ def totals() -> Call[Totals]:
 
 def _paired(reply: Any) -> dict[str, str]:
     return dict(zip(reply[::2], reply[1::2], strict=True))
-
-
-def dead_letters(limit: int) -> Call[list[str]]:
-    return Call("dead_letters", [], [limit], list)
-
-
-def drop_dead_letters(job_ids: Sequence[str]) -> Call[int]:
-    return Call("drop_dead_letters", job_ids, job_ids, int)
 
 
 def decode_events(reply: Any) -> list[Event]:
@@ -326,10 +331,11 @@ def _hint(entry: Sequence[Any]) -> Hint:
 def _job(job_id: str, reply: Sequence[Any] | None) -> Job:
     if not reply:
         raise UnknownJob(job_id)
-    return decode_job(_snapshot(reply))
+    return decode_job(snapshot(reply))
 
 
-def _snapshot(reply: Sequence[Any]) -> Snapshot:
+def snapshot(reply: Sequence[Any]) -> Snapshot:
+    """What the script's function of this name answered."""
     job_id, fields, position, queued, work, pace, num_running, speeds, now_ms = reply
     load = None if position < 0 else Load(position, queued, int(work))
     pace_s = float(pace or 0) or None

@@ -19,15 +19,19 @@ import httpx
 from tasks.errors import ConfigError, SafelightError, StoreUnavailable, UnknownJob
 from tasks.job import Job, rfc3339
 from tasks.logs import about
+from tasks.redaction import mask
 from tasks.settings import Settings
-from tasks.ssrf import Deadline, GuardedTransport
-from tasks.webhook_queue import Delivery, WebhookQueue
+from tasks.ssrf import Deadline, ForbiddenAddress, GuardedTransport, UnknownHost
+from tasks.webhook_queue import Delivery, Refusal, WebhookQueue
 
 log = logging.getLogger(__name__)
 
 DELIVERY_TIMEOUT_S = 15.0
 _LEASE_S = 60.0
 _MAX_DATA_URI = 256
+_MAX_ERROR = 500
+#: The receiver's word for: never again.
+GONE = 410
 
 
 def signing_keys(secret: str) -> list[bytes]:
@@ -126,7 +130,7 @@ class WebhookSender:
             job = self._get_job(delivery.job_id)
         except UnknownJob:
             log.warning("webhook of job %s: its record has expired; given up", delivery.job_id)
-            self._queue.bury(delivery)
+            self._queue.bury(delivery, Refusal(error="the job's record has expired"))
             return
         with about(job_id=job.id, attempt=job.attempt, model=job.request.model):
             self._deliver_end(delivery, job)
@@ -136,19 +140,19 @@ class WebhookSender:
         if url is None or not job.status.is_terminal:
             self._queue.done(delivery)
             return
-        status, reason = self._post(url, job)
-        if 200 <= status < 300:
+        refusal, is_final = self._post(url, job)
+        if refusal is None:
             self._queue.done(delivery)
-        elif status == 410:
-            log.warning("webhook of job %s: its receiver is gone for good (410)", job.id)
-            self._queue.bury(delivery)
-        elif not self._queue.retry(delivery):
-            log.error("webhook of job %s: given up (%s); it is a dead letter now", job.id, reason)
+        elif is_final:
+            log.error("webhook of job %s: can never be delivered (%s); it is a dead letter now", job.id, refusal.error)
+            self._queue.bury(delivery, refusal)
+        elif not self._queue.retry(delivery, refusal):
+            log.error("webhook of job %s: given up (%s); it is a dead letter now", job.id, refusal.error)
         else:
-            log.info("webhook of job %s: not delivered (%s), to be tried again", job.id, reason)
+            log.info("webhook of job %s: not delivered (%s), to be tried again", job.id, refusal.error)
 
-    def _post(self, url: str, job: Job) -> tuple[int, str]:
-        """The receiver's status, 0 if there was none, and a reason for the log."""
+    def _post(self, url: str, job: Job) -> tuple[Refusal | None, bool]:
+        """None if it was delivered; else why not, and whether that is final."""
         body, message_id, timestamp = payload(job), f"msg_{job.id}", int(time.time())
         headers = {
             "Content-Type": "application/json",
@@ -162,6 +166,24 @@ class WebhookSender:
             with Deadline(DELIVERY_TIMEOUT_S) as deadline:
                 request = httpx.Request("POST", url, headers=headers, content=body, extensions=deadline.extensions)
                 with closing(self._transport.handle_request(request)) as reply:
-                    return reply.status_code, f"status {reply.status_code}"
+                    status = reply.status_code
         except (httpx.HTTPError, httpx.InvalidURL, SafelightError, OSError) as error:
-            return 0, f"{type(error).__name__}: {error}"
+            text = mask(f"{type(error).__name__}: {error}")[:_MAX_ERROR]
+            return Refusal(_origin(url), None, text), _is_final(error)
+        if 200 <= status < 300:
+            return None, True
+        return Refusal(_origin(url), status, f"status {status}"), status == GONE
+
+
+def _is_final(error: Exception) -> bool:
+    """A forbidden address stays forbidden until an operator changes a setting; a name may be known tomorrow."""
+    is_forbidden = isinstance(error, ForbiddenAddress) and not isinstance(error, UnknownHost)
+    return is_forbidden or isinstance(error, httpx.InvalidURL | httpx.UnsupportedProtocol)
+
+
+def _origin(url: str) -> str | None:
+    try:
+        parts = httpx.URL(url)
+    except httpx.InvalidURL:
+        return None
+    return f"{parts.scheme}://{parts.host}" + (f":{parts.port}" if parts.port else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -16,6 +17,8 @@ from worker.figures import NodeFigures
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
+
+log = logging.getLogger(__name__)
 
 BEAT_INTERVAL_S = 2.0
 #: Groups of running rows that a beat tells of, for each model.
@@ -35,6 +38,7 @@ class Announcer:
         attempts: Attempts,
         figures: NodeFigures,
         draining: Callable[[], bool],
+        drain: Callable[[], object],
     ) -> None:
         self._name = name
         self._host = host
@@ -43,9 +47,17 @@ class Announcer:
         self._attempts = attempts
         self._figures = figures
         self._draining = draining
+        self._drain = drain
 
     def beat(self, store: JobStore) -> None:
-        store.beat(self._name, self.info(), ttl_s=4 * BEAT_INTERVAL_S)
+        """The answer may be that somebody wants this process to drain; others are told at once that it does."""
+        if self._tell(store) and not self._draining():
+            log.info("asked to drain")
+            self._drain()
+            self._tell(store)
+
+    def _tell(self, store: JobStore) -> bool:
+        return store.beat(self._name, self.info(), ttl_s=4 * BEAT_INTERVAL_S)
 
     def info(self) -> dict[str, Any]:
         state = self._state()

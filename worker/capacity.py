@@ -20,9 +20,14 @@ def served(models: Models, names: Sequence[str]) -> tuple[ModelSpec, ...]:
     return tuple(spec for spec in models if not names or spec.name in names)
 
 
+def num_places(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
+    """Jobs in flight: a full batch for each engine, and as many more as may load, wait or upload meanwhile."""
+    return sum(spec.max_batch_rows for spec in specs) + look_ahead_rows
+
+
 def num_slots(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
-    """Deliveries in flight: a full batch for each engine, and as many more as may load, wait or upload meanwhile."""
-    return sum(spec.max_batch_rows for spec in specs) + look_ahead_rows + SUBMIT_SLOTS
+    """Deliveries in flight: one for each place, and the threads for `safelight.submit`."""
+    return num_places(specs, look_ahead_rows) + SUBMIT_SLOTS
 
 
 def engine_config(spec: ModelSpec) -> EngineConfig:

@@ -11,7 +11,7 @@ import hashlib
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from typing import TypeVar
@@ -83,8 +83,15 @@ class Checkpoints:
         except Exception as error:
             log.warning("job %s: its checkpoint is left behind: %s", attempt.job.id, error)
 
+    def delete(self, job_ids: Sequence[str]) -> None:
+        """Of jobs that have ended; a missing one is no error. Raises `StoreUnavailable`."""
+        self._artifacts.delete([self._key_of(job_id) for job_id in job_ids])
+
     def _key(self, attempt: Attempt) -> str:
-        return "/".join(filter(None, (self._prefix.strip("/"), "checkpoints", f"{attempt.job.id}.safetensors")))
+        return self._key_of(attempt.job.id)
+
+    def _key_of(self, job_id: str) -> str:
+        return "/".join(filter(None, (self._prefix.strip("/"), "checkpoints", f"{job_id}.safetensors")))
 
 
 def _opened(data: bytes) -> Checkpoint:

@@ -16,20 +16,30 @@ _LAST_RESORT_S = 15.0
 
 
 class Drain:
-    """`begin` may be called from a signal handler; a second call gives everything back at once."""
+    """`begin` may be called from a signal handler; a second call gives everything back at once.
+
+    `request` is for wishes that may come twice, such as a key that every beat finds: it hurries nobody, and the first
+    signal after it leaves the jobs what is left of the grace.
+    """
 
     def __init__(self, attempts: Attempts, grace_s: float) -> None:
         self._attempts = attempts
         self._grace_s = grace_s
         self._begun = threading.Event()
         self._hurry = threading.Event()
+        self._signalled = False
         self._began_at = 0.0
         #: Why the process should end with a failure, if it should.
         self.broken: str | None = None
 
     def begin(self) -> None:
-        if self._begun.is_set():
+        if self._signalled:
             self._hurry.set()
+        self._signalled = True
+        self.request()
+
+    def request(self) -> None:
+        if self._begun.is_set():
             return
         self._began_at = time.monotonic()
         self._begun.set()
@@ -45,7 +55,7 @@ class Drain:
             last_resort = threading.Timer(_LAST_RESORT_S, os._exit, (1,))  # a hung device's thread cannot be joined
             last_resort.daemon = True
             last_resort.start()
-            self.begin()
+            self.request()
 
     @property
     def draining(self) -> bool:

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 
 from PIL import Image
@@ -32,6 +33,7 @@ from tasks.inputs import InputLoader, LoadedImage
 from tasks.job import JobMetrics, JobStatus, Output
 from tasks.job import Progress as JobProgress
 from tasks.job_codec import work_of
+from tasks.redaction import Redactor, kept_traceback
 from tasks.store import Claimed, Hint, JobStore, NotClaimed, Outcome, Written
 from tasks.trace_context import traceparent_here
 from tasks.tracing import NO_TRACING, Tracing
@@ -91,6 +93,7 @@ class Generate:
         on_broken: Callable[[str], None],
         tracing: Tracing = NO_TRACING,
         figures: NodeFigures | None = None,
+        redact: Redactor | None = None,
     ) -> None:
         self._tracing = tracing
         self._figures = figures or NodeFigures()
@@ -109,6 +112,7 @@ class Generate:
         self._stall_s = stall_s
         self._draining = draining
         self._on_broken = on_broken
+        self._redact = redact or Redactor()
 
     def run(self, job_id: str) -> str:
         """What became of the delivery, in a word for the log. Returns when the store knows the outcome.
@@ -159,7 +163,8 @@ class Generate:
         except InvalidRequest as error:
             return failed(attempt, error.error_type, str(error)), ()
         except UploadFailed as error:
-            return failed(attempt, "upload_failed", str(error), retryable=True), ()  # never the request's fault
+            # Never the request's fault.
+            return failed(attempt, "upload_failed", self._hide(error), retryable=True, traceback=self._trace(error)), ()
         except StoreUnavailable as error:
             log.warning("job %s is given back: %s", attempt.job.id, error)
             return GiveBack(), ()
@@ -167,7 +172,8 @@ class Generate:
             return self._engine_gone(attempt, str(error)), ()
         except Exception as error:
             log.exception("job %s: unexpected error", attempt.job.id)
-            return Retry(attempt_error(attempt, "internal", f"{type(error).__name__}: {error}", retryable=True)), ()
+            told = attempt_error(attempt, "internal", f"{type(error).__name__}: {self._hide(error)}", retryable=True)
+            return Retry(told, self._trace(error)), ()
         finally:
             self._progress.forget(attempt.key)
 
@@ -189,8 +195,9 @@ class Generate:
                 return GiveBack(), ()  # the engine closed under it
             case Failed(message=message, retryable=True):
                 return self._engine_gone(attempt, message), ()
-            case Failed(error_type=kind, message=message):
-                return failed(attempt, kind, message), ()
+            case Failed(error_type=kind, message=message, traceback=trace):
+                trace = kept_traceback(trace or "", self._redact)
+                return failed(attempt, kind, self._hide(message), traceback=trace), ()
         attempt.seal = functools.partial(self._engine(attempt).sealed, request, end.media)
         began = time.monotonic()
         self._note(attempt, "uploading", *self._steps(attempt))
@@ -202,6 +209,12 @@ class Generate:
         outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=warnings)
         self._figures.succeeded(attempt.job.request.model or "", _metrics(attempt))
         return Finish(outcome), outputs
+
+    def _hide(self, text: object) -> str:
+        return self._redact(str(text))
+
+    def _trace(self, error: Exception) -> str:
+        return kept_traceback("".join(traceback.format_exception(error)), self._redact)
 
     def _engine_gone(self, attempt: Attempt, why: str) -> Verdict:
         """The engine ended under the job. If its batch was running then, it may be what broke the device."""
@@ -279,7 +292,14 @@ class Generate:
         engine = self._engine(attempt)
         stream = engine.submit(request)
         attempt.bind(lambda: self._leave(attempt, engine, request))
-        spans = StageSpans(self._tracing)
+        try:
+            return self._outcome(attempt, stream)
+        except Stopped:
+            engine.abort(request.request_id)  # whoever stopped it may not have got so far yet
+            raise
+
+    def _outcome(self, attempt: Attempt, stream: OutputStream) -> Completed | Aborted | Failed:
+        engine, spans = self._engine(attempt), StageSpans(self._tracing)
         for event in self._signs_of_life(attempt, stream):
             spans.note(event)
             match event:
@@ -396,8 +416,10 @@ class Generate:
                 written = self._store.finish(job_id, number, outcome)
                 done = written is Written.OK
                 return (outcome.status.value if done else written.value), done and bool(outcome.outputs)
-            case Retry(error):
-                answer = self._store.retry(job_id, number, error, self._max_attempts, _metrics(attempt))
+            case Retry(error, trace):
+                answer = self._store.retry(
+                    job_id, number, error, self._max_attempts, _metrics(attempt), traceback=trace
+                )
                 if answer is JobStatus.QUEUED:
                     self._hint(attempt)
                 return answer.value, False

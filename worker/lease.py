@@ -24,14 +24,19 @@ class LeaseKeeper:
         self._lease_s = lease_s
         self._clock = clock
         self._first_success: float | None = None
+        self._last_success = 0.0
 
     @property
     def interval_s(self) -> float:
         return self._lease_s / 4
 
     def has_kept_for_a_lease(self) -> bool:
-        """True once own beats have succeeded for a whole lease without a break: only then may others be judged."""
-        return self._first_success is not None and self._clock() - self._first_success > self._lease_s
+        """True once own beats have succeeded for a whole lease without a break: only then may others be judged.
+
+        A process that was frozen has had a break as well, be it the whole machine with all who should have renewed.
+        """
+        now, first = self._clock(), self._first_success
+        return first is not None and now - first > self._lease_s and now - self._last_success <= self._lease_s / 2
 
     def tick(self) -> None:
         live = self._attempts.live()
@@ -43,8 +48,9 @@ class LeaseKeeper:
         except BaseException:
             self._first_success = None
             raise
-        if self._first_success is None:
+        if self._first_success is None or beat_at - self._last_success > self._lease_s:
             self._first_success = beat_at
+        self._last_success = beat_at
         for attempt in live:
             if attempt.number < newest[attempt.job.id]:  # its job came back here before it had noticed
                 attempt.stop(Stop.LOST)

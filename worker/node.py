@@ -11,17 +11,20 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+import redis
 from celery import signals as celery_signals
+from celery.exceptions import Reject
 from celery.worker import state as celery_state
 
 from engine import DiffusionEngine
 from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
-from tasks.errors import ConfigError
+from tasks.errors import ConfigError, StoreUnavailable
 from tasks.hints import Hinter
 from tasks.ids import is_job_id
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
+from tasks.redaction import Redactor, secrets_of
 from tasks.redis_address import parse_address
 from tasks.redis_rights import worker_samples
 from tasks.redis_start import check_start
@@ -34,7 +37,7 @@ from tasks.webhooks import WebhookSender
 from worker.aborts import AbortWatcher
 from worker.announce import BEAT_INTERVAL_S, Announcer, serve_metrics
 from worker.attempt import Attempts
-from worker.capacity import engine_config, num_slots, served
+from worker.capacity import engine_config, num_places, num_slots, served
 from worker.checkpoints import Checkpoints
 from worker.consumer import CarefulConsumer
 from worker.drain import Drain
@@ -43,9 +46,14 @@ from worker.gate import Gate
 from worker.generate import Generate
 from worker.lease import LeaseKeeper
 from worker.periodic import Periodic
+from worker.places import REASON as PLACES_TAKEN
+from worker.places import Places, keep_quiet
 from worker.pool import current_delivery, delivery_pool
 from worker.progress import ProgressWriter
+from worker.remote import answer_shutdown
 from worker.rescue import Rescuer
+from worker.sweeper import INTERVAL_S as SWEEP_S
+from worker.sweeper import Sweeper
 from worker.uploads import Uploader
 
 log = logging.getLogger(__name__)
@@ -69,6 +77,7 @@ class Node:
         self._submit_queues = settings.submit_queue_names
         self._attempts = Attempts()
         self._drain = Drain(self._attempts, settings.drain_grace_s)
+        self._places = Places(num_places(self._specs, settings.look_ahead_rows))
         self._figures = NodeFigures()
         self._engines: dict[str, DiffusionEngine] = {}
         self._announcer = Announcer(
@@ -79,6 +88,7 @@ class Node:
             self._attempts,
             self._figures,
             lambda: self._drain.draining,
+            self._leave_on_request,
         )
 
     def run(self) -> int:
@@ -86,7 +96,11 @@ class Node:
         settings = self._settings
         client = connect(settings)
         store = RedisJobStore(
-            client, settings.key_prefix, result_ttl_s=settings.result_ttl_s, max_queued=settings.max_queued
+            client,
+            settings.key_prefix,
+            result_ttl_s=settings.result_ttl_s,
+            max_queued=settings.max_queued,
+            dead_letter_ttl_s=settings.dead_letter_ttl_s,
         )
         artifacts = ArtifactStore(settings)
         database = parse_address(settings.redis_url).db
@@ -106,13 +120,14 @@ class Node:
                 engines[spec.name] = stack.enter_context(_load(spec))
             hinter = Hinter(settings)
             progress = ProgressWriter(store)
+            checkpoints = Checkpoints(artifacts, settings.s3_prefix)
             generate = Generate(
                 store=store,
                 engines=engines,
                 hinter=hinter,
                 inputs=InputLoader(settings, artifacts),
                 uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s, figures=self._figures),
-                checkpoints=Checkpoints(artifacts, settings.s3_prefix),
+                checkpoints=checkpoints,
                 attempts=self._attempts,
                 progress=progress,
                 gate=Gate(),
@@ -124,19 +139,25 @@ class Node:
                 on_broken=self._on_broken,
                 tracing=self._tracing,
                 figures=self._figures,
+                redact=Redactor(secrets_of(settings, os.environ)),
             )
-            for actor in self._actors(store, hinter, progress):
+            sweeper = Sweeper(store, checkpoints.delete)
+            for actor in self._actors(store, hinter, progress, sweeper):
                 actor.start()
                 stack.callback(actor.stop)
-            webhooks = WebhookSender(WebhookQueue(client, settings.key_prefix), store.get, settings)
+            webhooks = WebhookSender(_webhook_queue(client, settings), store.get, settings)
             webhooks.start()
             stack.callback(webhooks.stop)
             self._announcer.beat(store)
             self._consume(store, hinter, generate)
             self._announcer.beat(store)
+        with contextlib.suppress(StoreUnavailable):  # its last beat runs out by itself
+            store.leave(self.name)
         return 1 if self._drain.broken else 0
 
-    def _actors(self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter) -> tuple[Periodic, ...]:
+    def _actors(
+        self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter, sweeper: Sweeper
+    ) -> tuple[Periodic, ...]:
         settings = self._settings
         keeper = LeaseKeeper(store, self._attempts, settings.lease_s)
         rescuer = Rescuer(store, hinter, settings.max_attempts, keeper.has_kept_for_a_lease)
@@ -146,6 +167,7 @@ class Node:
             Periodic("abort-watcher", watcher.tick, settings.abort_poll_s),
             Periodic("progress", progress.tick, settings.progress_interval_s),
             Periodic("rescuer", rescuer.tick, _RESCUE_INTERVAL_S, jitter=0.5),
+            Periodic("sweeper", sweeper.tick, SWEEP_S, jitter=0.5),
         )
 
     def _consume(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> None:
@@ -157,6 +179,8 @@ class Node:
                 store.abort(str(request.args[0]))
 
         celery_signals.task_revoked.connect(abort_revoked, weak=False)
+        answer_shutdown(self._leave_on_request)
+        keep_quiet()
         self._take_signals()
         while not self._drain.draining:
             self._controller(store, hinter, generate).start()
@@ -176,7 +200,10 @@ class Node:
             delivery = current_delivery()
             if delivery is not None:
                 delivery.on_terminate(lambda: store.abort(job_id))
-            return generate.run(job_id)
+            with self._places.one() as taken:
+                if not taken:  # this thread is one of those kept free: let it look for a `submit`
+                    raise Reject(PLACES_TAKEN, requeue=True)
+                return generate.run(job_id)
 
         register_submit(app, store, self._models, hinter, self._settings)
         queues = [queue_for(spec.name) for spec in self._specs]
@@ -206,9 +233,18 @@ class Node:
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, leave)
 
+    def _leave_on_request(self) -> None:
+        """As a signal does, but asking twice hurries nobody."""
+        self._drain.request()
+        celery_state.should_stop = 0
+
     def _on_broken(self, reason: str) -> None:
         self._drain.begin_broken(reason)
         celery_state.should_stop = 1
+
+
+def _webhook_queue(client: redis.Redis, settings: Settings) -> WebhookQueue:
+    return WebhookQueue(client, settings.key_prefix, keep_s=settings.dead_letter_ttl_s)
 
 
 def _load(spec: ModelSpec) -> DiffusionEngine:

@@ -22,6 +22,7 @@ class Retry:
     """The attempt failed; another may do better."""
 
     error: JobError
+    traceback: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,10 @@ def attempt_error(attempt: Attempt, kind: str, message: str, *, retryable: bool)
     )
 
 
-def failed(attempt: Attempt, kind: str, message: str, *, retryable: bool = False) -> Finish:
+def failed(attempt: Attempt, kind: str, message: str, *, retryable: bool = False, traceback: str = "") -> Finish:
     """`retryable` is for the producer: whether the same request may succeed if it is sent again."""
-    return Finish(Outcome(JobStatus.FAILED, error=attempt_error(attempt, kind, message, retryable=retryable)))
+    error = attempt_error(attempt, kind, message, retryable=retryable)
+    return Finish(Outcome(JobStatus.FAILED, error=error, traceback=traceback))
 
 
 def accounted(verdict: Verdict, metrics: JobMetrics, batching: Batching | None) -> Verdict:

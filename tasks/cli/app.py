@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from tasks.cli import doctor, jobs, serve, system
+from tasks.cli import doctor, drain, jobs, letters, serve, system
 
 app = typer.Typer(
     name="safelight",
@@ -68,9 +69,34 @@ for command in (
     system.models,
     system.queues,
     doctor.doctor,
+    drain.drain,
     serve.worker,
     serve.api,
     serve.up,
     serve.demo,
 ):
     app.command()(command)
+
+
+def _section(name: str, about: str, commands: dict[str, Callable[..., None]]) -> None:
+    section = typer.Typer(name=name, help=about, no_args_is_help=True, rich_markup_mode=None)
+    for word, function in commands.items():
+        section.command(word)(function)
+    app.add_typer(section)
+
+
+_section(
+    "dead-letter",
+    "Failed jobs that wait for an operator.",
+    {
+        "ls": letters.dead_letter_ls,
+        "show": letters.dead_letter_show,
+        "retry": letters.dead_letter_retry,
+        "purge": letters.dead_letter_purge,
+    },
+)
+_section(
+    "webhooks",
+    "Webhook deliveries that were given up.",
+    {"ls": letters.webhooks_ls, "retry": letters.webhooks_retry, "purge": letters.webhooks_purge},
+)

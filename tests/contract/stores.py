@@ -79,9 +79,9 @@ class Lab:
         return [event.type for event in self.store.events(job_id)]
 
 
-def memory_lab(*, max_queued: int = 1000, result_ttl_s: float = 3600.0) -> Lab:
+def memory_lab(*, max_queued: int = 1000, result_ttl_s: float = 3600.0, dead_letter_ttl_s: float = 0.0) -> Lab:
     clock = Clock()
-    store = MemoryJobStore(result_ttl_s, max_queued, clock=clock)
+    store = MemoryJobStore(result_ttl_s, max_queued, dead_letter_ttl_s, clock=clock)
     return Lab(store, clock, store.abort_wishes.add)
 
 
@@ -90,10 +90,16 @@ def redis_lab(redis_url: str, **options: Any) -> Lab:
 
 
 def client_lab(
-    client: Any, outside: Any, *, max_queued: int = 1000, result_ttl_s: float = 3600.0, prefix: str = "safelight:"
+    client: Any,
+    outside: Any,
+    *,
+    max_queued: int = 1000,
+    result_ttl_s: float = 3600.0,
+    dead_letter_ttl_s: float = 0.0,
+    prefix: str = "safelight:",
 ) -> Lab:
     clock = Clock()
-    store = RedisJobStore(client, prefix, result_ttl_s, max_queued, clock=clock)
+    store = RedisJobStore(client, prefix, result_ttl_s, max_queued, dead_letter_ttl_s, clock=clock)
     return Lab(store, clock, lambda job_id: outside.set(f"{prefix}abort:{job_id}", "1"))
 
 

@@ -133,6 +133,16 @@ class Lives(RuleBasedStateMachine):
         for lab in self.labs:
             lab.clock.advance(seconds)
 
+    @rule(job_id=IDS)
+    def drop_dead_letter(self, job_id: str) -> None:
+        self.both(lambda store: store.drop_dead_letters([job_id]))
+
+    @rule(limit=st.integers(1, 3), is_swept=st.booleans())
+    def sweep(self, limit: int, is_swept: bool) -> None:
+        job_ids = self.both(lambda store: list(store.litter(limit, 60.0)))
+        if is_swept:
+            self.both(lambda store: store.swept(job_ids))
+
     @rule(name=st.sampled_from(["v", "w"]), state=STATES, busy_rows=st.integers(0, 2))
     def beat(self, name: str, state: str, busy_rows: int) -> None:
         speed = {"step_s": 0.1, "busy_rows": busy_rows, "left": 10 * busy_rows} if busy_rows else {}
@@ -150,7 +160,10 @@ class Lives(RuleBasedStateMachine):
         self.both(lambda store: [job.id for job in store.list(limit=3).jobs])
         self.both(lambda store: store.list(status=JobStatus.RUNNING))
         self.both(lambda store: list(store.queues(["tiny"])))
-        self.both(lambda store: list(store.dead_letters()))
+        dead = self.both(lambda store: list(store.dead_letters()))
+        if dead:
+            self.both(lambda store: store.find_dead_letters(limit=2))
+            self.both(lambda store: store.dead_letter(dead[-1]))
         counted = [store.totals().tally.fields for store in (self.labs[0].store, self.labs[1].store)]
         assert counted[0] == counted[1]
 

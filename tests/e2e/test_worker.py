@@ -166,6 +166,26 @@ def test_any_celery_producer_can_submit_and_knows_the_id(settings: Settings, tmp
         assert (refused.status, refused.error and refused.error.type) == ("failed", "invalid_request")
 
 
+def test_a_submit_message_does_not_wait_behind_jobs(settings: Settings, tmp_path: Path) -> None:
+    from celery import Celery
+
+    producer = Celery(broker=settings.redis_url)
+    with fleet(settings, tmp_path / "n", fake="step_ms=40", max_batch_rows=1, look_ahead_rows=0) as running:
+        running.start_worker()
+        jobs = [running.submit(num_inference_steps=1000) for _ in range(6)]
+        eventually(lambda: any(running.client.get(job.id).progress.step for job in jobs), 20, "one of them runs")
+        sent = producer.send_task(
+            "safelight.submit", kwargs={"prompt": "a boat", "height": 16, "width": 16}, queue="safelight.submit"
+        )
+        eventually(lambda: sent.id in {job.id for job in running.client.store.list().jobs}, 20, "created meanwhile")
+        assert sorted(running.client.get(job.id).status for job in jobs) == ["queued"] * 5 + ["running"]
+        for job in jobs:
+            running.client.abort(job.id)
+        done = running.client.wait(sent.id, timeout_s=20)
+        assert (done.status, done.attempt) == ("succeeded", 1)
+        assert "every place for jobs" not in running.logs(), "several a second, while all is well"
+
+
 def test_repeated_messages_make_one_run(settings: Settings, tmp_path: Path) -> None:
     from tasks.hints import Hinter
     from tasks.store import Hint

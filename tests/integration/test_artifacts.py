@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import datetime
 import hashlib
 import http.client
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
+import botocore.auth
 import httpx
 import pytest
 
@@ -214,6 +218,46 @@ def test_a_lasting_refusal_says_whether_to_try_again(
     assert caught.value.retryable is retryable
     assert "upload_denied" in caught.value.message or retryable
     assert len(front.seen) == (3 if status >= 500 or status == 429 else 1)
+
+
+def bend_clock(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """As this process sees it, botocore's signatures included."""
+    real, moment = time.time, botocore.auth.get_current_datetime
+    monkeypatch.setattr(time, "time", lambda: real() + seconds)
+    shifted = lambda *args: moment(*args) + datetime.timedelta(seconds=seconds)  # noqa: E731
+    monkeypatch.setattr(botocore.auth, "get_current_datetime", shifted)
+
+
+@pytest.mark.parametrize("seconds", [7200, -7200])
+def test_a_wrong_clock_of_this_machine_is_nothing_final(
+    settings: Settings, store: ArtifactStore, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> None:
+    uri = store.put("a", BODY, "image/png", sha(BODY))
+    with monkeypatch.context() as bent:
+        bend_clock(bent, seconds)
+        with pytest.raises(UploadFailed, match="clock is wrong") as caught:
+            store.put("b", BODY, "image/png", sha(BODY))
+        assert caught.value.retryable
+        with pytest.raises(StoreUnavailable, match="clock is wrong"):
+            store.get(uri, 2**20)
+        with pytest.raises(StoreUnavailable, match="clock is wrong"):
+            store.probe()
+    assert store.put("b", BODY, "image/png", sha(BODY))
+
+
+def test_a_clock_that_jumps_between_upload_and_check_is_nothing_final(
+    store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    upload = store._client.upload_fileobj
+
+    def then_jump(*args: Any, **kwargs: Any) -> None:
+        upload(*args, **kwargs)
+        bend_clock(monkeypatch, 7200)
+
+    monkeypatch.setattr(store._client, "upload_fileobj", then_jump)
+    with pytest.raises(UploadFailed, match="clock is wrong") as caught:
+        store.put("a", BODY, "image/png", sha(BODY))
+    assert caught.value.retryable
 
 
 def test_an_upload_that_the_store_lost_or_holds_otherwise_is_not_a_success(settings: Settings, front: Front) -> None:

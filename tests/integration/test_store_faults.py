@@ -11,13 +11,14 @@ import redis
 
 from tasks import AsyncClient, Client
 from tasks.connection import connect
-from tasks.errors import StoreFull, StoreUnavailable
+from tasks.errors import StoreFull, StoreUnavailable, UnknownJob
 from tasks.job import JobError, JobMetrics, JobStatus, Output, Progress
 from tasks.local.process import free_port
 from tasks.local.servers import RedisServer, start_redis
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings
-from tasks.store import Claimed, NotClaimed, Outcome, Written
+from tasks.store import Claimed, Lease, NotClaimed, Outcome, Written
+from tasks.webhook_queue import WebhookQueue
 from tests.unit.test_redis_rights import documented
 
 MAX_FINISHED_BYTES = 3 * 1024
@@ -90,9 +91,34 @@ def test_indexes_are_trimmed_a_bounded_piece_at_a_time(redis_url: str) -> None:
             store.reap(3, limit=10)
             assert client.zcard("safelight:expiry") == expected
         assert [job.id for job in store.list().jobs] == [kept]
-        left = {"jobs", "status:queued", "queue:tiny", "hints", "seq", f"job:{kept}", f"events:{kept}"}
+        left = {"jobs", "status:queued", "queue:tiny", "hints", "seq", "work", f"job:{kept}", f"events:{kept}"}
         timeless = {key for key in client.scan_iter("safelight:*") if client.pttl(key) == -1}
         assert timeless == {f"safelight:{name}" for name in left}
+
+
+def test_records_that_are_gone_leave_no_ghosts(redis_url: str) -> None:
+    """Deleted by hand or evicted while live: absent for every reader, and in no count, position or bound."""
+    client = connect(Settings(redis_url=redis_url))
+    now_ms = [1_000_000]
+    store = RedisJobStore(client, max_queued=2, clock=lambda: now_ms[0])
+    with Client(redis_url=redis_url) as producer:
+        running, queued = (producer.submit(prompt="x").id for _ in range(2))
+        assert isinstance(store.claim(running, "w", 3), Claimed)
+        store.abort(running)
+        client.delete(f"safelight:job:{running}", f"safelight:job:{queued}")
+        assert store.renew({running: 1}, 3) == {running: Lease.LOST}
+        assert store.finish(running, 1, whole_outcome(running)) is Written.FENCED
+        assert store.claim(queued, "w", 3) == NotClaimed("unknown")
+        now_ms[0] += 2_000_000_000_000  # beyond the server's own time of creation
+        assert store.reap(3) == store.stale_hints() == []
+        assert [(stats.queued, stats.running) for stats in store.queues(["tiny"])] == [(0, 0)]
+        for job_id in (running, queued):
+            with pytest.raises(UnknownJob):
+                store.get(job_id)
+        # What they may have left in the bucket is still looked for.
+        assert set(client.zrange("safelight:litter", 0, -1)) == {running, queued}
+        store.swept((running, queued))
+        assert set(client.scan_iter("safelight:*")) == {f"safelight:{name}" for name in ("seq", "pace", "counters")}
 
 
 def test_a_forgotten_script_is_loaded_again(redis_url: str) -> None:
@@ -208,4 +234,19 @@ def test_the_documented_acl_is_enough_for_the_store(own_server: RedisServer) -> 
         error = JobError(type="model_error", message="x", attempt=1)
         assert client.store.retry(other.id, 1, error, 1) is JobStatus.FAILED
         assert client.store.dead_letters() == [other.id]
-        assert client.abort_group("h") == []
+        assert client.dead_letter(other.id).faults and client.dead_letters().letters
+        assert client.retry_dead_letter(other.id).retry_of == other.id
+        back = client.submit(prompt="z")
+        client.store.claim(back.id, "w", 30)
+        client.store.release(back.id, 1)
+        client.abort(back.id)
+        assert client.store.litter() == []
+        client.store.swept([back.id])
+        assert client.drain_all() == ["w"]
+        client.store.leave("w")
+        queue = WebhookQueue(client._redis)
+        queue.enqueue(job_id)
+        queue.bury(queue.due()[0])
+        client.retry_webhook(job_id)
+        assert client.webhook_letters() == [] and client.purge_webhooks([job_id]) == 0
+        assert len(client.abort_group("h")) == 1

@@ -18,15 +18,18 @@ from typing import Any
 import pytest
 import redis
 from pydantic import SecretStr
+from standardwebhooks import Webhook, WebhookVerificationError
 
+from tasks import Client
 from tasks import webhooks as module
 from tasks.connection import connect
 from tasks.errors import ConfigError, StoreUnavailable, UnknownJob
 from tasks.job import Job, JobStatus
 from tasks.local.process import free_port
+from tasks.redis_store import RedisJobStore
 from tasks.request import GenerationRequest
 from tasks.settings import Settings
-from tasks.webhook_queue import BACKOFF_S, WebhookQueue
+from tasks.webhook_queue import BACKOFF_S, Refusal, WebhookQueue
 from tasks.webhooks import WebhookSender, payload, signing_keys
 
 KEY = b"0123456789abcdef0123456789abcdef"
@@ -133,7 +136,10 @@ def test_a_delivery_is_signed_as_the_standard_says(
     signed = b".".join([headers["webhook-id"].encode(), headers["webhook-timestamp"].encode(), body])
     wanted = base64.b64encode(hmac.digest(KEY, signed, hashlib.sha256)).decode()
     assert headers["webhook-signature"] == f"v1,{wanted}"
-    message = json.loads(body)
+    message = Webhook(SECRET).verify(body.decode(), headers)  # the standard's own library
+    assert message == json.loads(body)
+    with pytest.raises(WebhookVerificationError):
+        Webhook(SECRET).verify(body.decode().replace("J1", "J2"), headers)
     assert message["type"] == "job.succeeded"
     assert message["timestamp"] == "2026-01-31T12:00:00.000Z"
     assert message["data"] == jobs.get("J1").to_json()
@@ -170,6 +176,61 @@ def test_signatures_of_an_old_and_a_new_secret_are_both_sent(
     queue.enqueue(jobs.add("J1"))
     WebhookSender(queue, jobs.get, changed).tick()
     assert [part[:3] for part in receiver.got[0][0]["webhook-signature"].split()] == ["v1,", "v1,"]
+
+
+def test_what_was_given_up_can_be_told_again_as_the_same_message(
+    sender: WebhookSender, queue: WebhookQueue, jobs: Jobs, receiver: Receiver, client: redis.Redis
+) -> None:
+    receiver.status = lambda _: 503
+    queue.enqueue(jobs.add("J1"))
+    sender.start()
+    eventually(lambda: queue.dead() == ["J1"])
+    [letter] = queue.letters()
+    assert (letter.status, letter.error, letter.tries) == (503, "status 503", 3)
+    assert letter.receiver == receiver.url.removesuffix("/hook")
+    receiver.status = lambda _: 204
+    receiver.got.clear()
+    assert queue.revive(["J1", "nobody"]) == ["J1"]
+    assert queue.revive(["J1"]) == []
+    eventually(lambda: is_idle(client) and len(receiver.got) == 1)
+    sender.stop()
+    headers, body = receiver.got[0]
+    assert headers["webhook-id"] == "msg_J1"
+    assert abs(int(headers["webhook-timestamp"]) - time.time()) < 10
+    assert Webhook(SECRET).verify(body.decode(), headers)
+    assert queue.letters() == [] and not client.exists("safelight:webhook_letters")
+
+
+def test_letters_are_bounded_and_can_be_forgotten(client: redis.Redis) -> None:
+    queue = WebhookQueue(client, keep_s=60)
+    client.zadd("safelight:webhooks_dead", {f"x{number}": 1 for number in range(3)})
+    client.hset("safelight:webhook_letters", mapping={f"x{number}": "{}" for number in range(3)})
+    for job_id in ("J1", "J2"):
+        queue.enqueue(job_id)
+        queue.bury(queue.due(1)[0], Refusal(status=410, error="status 410"))
+    assert [letter.id for letter in queue.letters()] == ["J2", "J1"], "those of long ago are gone"
+    assert client.hlen("safelight:webhook_letters") == 2
+    client.zadd("safelight:webhooks_dead", {f"y{number}": int(time.time() * 1000) - 5_000 for number in range(10_000)})
+    queue.enqueue("J3")
+    queue.bury(queue.due(1)[0])
+    assert client.zcard("safelight:webhooks_dead") == 10_000
+    assert queue.drop(["J3", "J2", "nobody"]) == 2
+    assert queue.drop([]) == 0
+    assert {letter.id for letter in queue.letters(2)} == {"J1", "y9999"}
+
+
+def test_the_letter_goes_with_the_jobs_record(client: redis.Redis, plain: Settings) -> None:
+    queue = WebhookQueue(client)
+    store = RedisJobStore(client)
+    with Client(plain) as producer:
+        job = producer.submit(prompt="x", webhook_url="https://example.org/hook")
+    store.abort(job.id)
+    queue.bury(queue.due(1)[0])
+    assert queue.dead() == [job.id]
+    client.zadd("safelight:expiry", {job.id: 1})
+    client.delete(f"safelight:job:{job.id}")
+    store.reap(3)
+    assert queue.dead() == [] and not client.exists("safelight:webhook_letters")
 
 
 def test_pictures_are_not_sent_back(jobs: Jobs) -> None:
@@ -230,10 +291,19 @@ def test_private_addresses_are_refused_unless_allowed(
 ) -> None:
     sender = WebhookSender(queue, jobs.get, plain.model_copy(update={"allow_private_urls": False}), poll_s=0.02)
     queue.enqueue(jobs.add("J1"))
-    sender.start()
-    eventually(lambda: queue.dead() == ["J1"])
-    sender.stop()
-    assert receiver.got == []
+    assert sender.tick()
+    [letter] = queue.letters()
+    assert (letter.id, letter.status, letter.tries, receiver.got) == ("J1", None, 1, []), "at once: it stays forbidden"
+    assert letter.receiver == receiver.url.removesuffix("/hook")
+    assert letter.error.startswith("ForbiddenAddress: 127.0.0.1 is not on the public internet")
+
+
+def test_a_host_that_no_name_server_knows_is_asked_for_again(queue: WebhookQueue, plain: Settings) -> None:
+    jobs = Jobs("http://nobody.invalid/hook?token=very-secret")
+    queue.enqueue(jobs.add("J1"))
+    WebhookSender(queue, jobs.get, plain.model_copy(update={"allow_private_urls": False})).tick()
+    assert queue.letters() == []
+    assert queue.due(1) or queue.dead() == []
 
 
 def test_a_slow_receiver_is_cut_and_asked_again(

@@ -6,7 +6,7 @@ import pytest
 
 from tasks.errors import ConfigError
 from tasks.input_places import InputPlaces
-from tasks.settings import read_settings
+from tasks.settings import Settings, read_settings
 
 LISTED = InputPlaces.parse("assets/public/ , own,deep/a/b", own="own")
 
@@ -36,6 +36,12 @@ def test_what_is_listed_may_be_read(bucket: str, key: str) -> None:
 )
 def test_everything_else_may_not(bucket: str, key: str) -> None:
     assert not LISTED.allow(bucket, key)
+
+
+def test_what_the_api_keeps_for_a_request_may_be_read_whatever_is_listed() -> None:
+    settings = Settings(s3_bucket="own", s3_prefix="prod/", input_buckets="assets/public/")
+    places = InputPlaces.of(settings)
+    assert places.allow("own", "prod/inputs/0a1b") and not places.allow("own", "prod/0.png")
 
 
 def test_without_a_list_it_is_the_own_bucket_alone() -> None:

@@ -10,8 +10,11 @@ from typing import Any
 
 import pytest
 
+from engine import Failed
+from tasks.artifacts import UploadFailed
 from tasks.errors import StoreUnavailable
-from tasks.job import Job, JobStatus, Output
+from tasks.job import Job, JobError, JobMetrics, JobStatus, Output
+from tasks.redaction import Redactor
 from tasks.request import GenerationRequest
 from tasks.store import Claimed, Outcome, Written
 from worker.attempt import Attempt, Attempts, Late, Stop
@@ -37,6 +40,8 @@ class Store:
         self._answers = list(answers)
         self.finished: list[JobStatus] = []
         self.released: list[str] = []
+        self.tracebacks: list[str] = []
+        self.messages: list[str] = []
         self.on_claim: Callable[[], object] = lambda: None
 
     def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed:
@@ -45,11 +50,20 @@ class Store:
 
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
         self.finished.append(outcome.status)
+        self.tracebacks.append(outcome.traceback)
+        self.messages += [outcome.error.message] if outcome.error else []
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, Written):
             return answer
         answer()
         raise StoreUnavailable("away")
+
+    def retry(
+        self, job_id: str, attempt: int, error: JobError, max_attempts: int, metrics: JobMetrics, *, traceback: str = ""
+    ) -> JobStatus:
+        self.tracebacks.append(traceback)
+        self.messages.append(error.message)
+        return JobStatus.FAILED
 
     def release(self, job_id: str, attempt: int) -> Written:
         self.released.append(job_id)
@@ -78,7 +92,9 @@ class Bench:
             "draining": lambda: self.draining,
             "on_broken": self.broken.append,
         }
-        self.generate = Generate(worker="w", lease_s=lease_s, max_attempts=3, stall_s=60, **surroundings)
+        self.generate = Generate(
+            worker="w", lease_s=lease_s, max_attempts=3, stall_s=60, redact=Redactor(["hunter22"]), **surroundings
+        )
 
 
 @pytest.fixture(autouse=True)
@@ -170,3 +186,28 @@ def test_what_is_rendered_and_not_stored_outlives_a_drain_only(reason: Stop, mon
     monkeypatch.setattr(bench.generate, "_render_and_store", upload_waits)
     bench.generate._attempt(attempt)
     assert kept == (["the finished outputs"] if reason is Stop.DRAIN else [])
+
+
+@pytest.mark.parametrize("error", [RuntimeError, lambda text: UploadFailed(text, retryable=False)])
+def test_an_error_leaves_its_traceback_without_secrets(
+    error: Callable[[str], Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(store := Store(Written.OK))
+
+    def broken(_: Attempt) -> Any:
+        raise error("no answer from https://user:pass@example.org for hunter22")
+
+    monkeypatch.setattr(bench.generate, "_render_and_store", broken)
+    bench.generate.run("j")
+    [traceback] = store.tracebacks
+    assert all("hunter22" not in message for message in store.messages)
+    assert "in broken" in traceback and "no answer from https://***@example.org for ***" in traceback
+
+
+def test_the_engines_traceback_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = Bench(store := Store(Written.OK))
+    end = Failed("j.1", "model_error", "it broke", traceback="Traceback (most recent call last):\nhunter22")
+    monkeypatch.setattr(bench.generate, "_engine_request", lambda attempt: (None, ()))
+    monkeypatch.setattr(bench.generate, "_denoise", lambda attempt, request: end)
+    bench.generate.run("j")
+    assert store.tracebacks == ["Traceback (most recent call last):\n***"]

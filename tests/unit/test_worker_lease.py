@@ -57,13 +57,32 @@ def test_others_are_judged_only_after_a_lease_of_own_beats() -> None:
     keeper = LeaseKeeper(store, Attempts(), 10, clock=lambda: now[0])  # type: ignore[arg-type]
     keeper.tick()
     assert not keeper.has_kept_for_a_lease()
+    for now[0] in (2.5, 5.0, 7.5, 10.0):
+        assert not keeper.has_kept_for_a_lease()
+        keeper.tick()
     now[0] = 10.5
-    keeper.tick()
     assert keeper.has_kept_for_a_lease()
     store.away = True
     with pytest.raises(StoreUnavailable):
         keeper.tick()
     assert not keeper.has_kept_for_a_lease()
+
+
+def test_a_worker_that_was_frozen_judges_nobody_until_it_has_beaten_for_a_lease_again() -> None:
+    """All workers of a machine may have been: nobody has renewed, and the first to thaw must not take it all."""
+    now = [0.0]
+    keeper = LeaseKeeper(Answers(), Attempts(), 10, clock=lambda: now[0])  # type: ignore[arg-type]
+    for now[0] in (0.0, 2.5, 5.0, 7.5, 10.5):
+        keeper.tick()
+    assert keeper.has_kept_for_a_lease()
+    now[0] = 25.0
+    assert not keeper.has_kept_for_a_lease()
+    for now[0] in (25.1, 27.5, 30.0, 32.5, 35.0):
+        keeper.tick()
+        assert not keeper.has_kept_for_a_lease()
+    now[0] = 37.5
+    keeper.tick()
+    assert keeper.has_kept_for_a_lease()
 
 
 def test_an_idle_worker_notices_an_outage_too() -> None:

@@ -44,3 +44,20 @@ def test_a_drain_waits_for_attempts_of_any_pool_and_no_longer_than_it_may() -> N
     began = time.monotonic()
     drain.wait(30)
     assert time.monotonic() - began < 0.2
+
+
+def test_a_wish_that_is_heard_again_hurries_nobody_and_a_second_signal_does() -> None:
+    attempts = Attempts()
+    drain = Drain(attempts, grace_s=60)
+    running = an_attempt()
+    running.started = True
+    stopped = threading.Event()
+    running.bind(stopped.set)
+    with attempts.holding(running):
+        for _ in range(3):
+            drain.request()
+        drain.begin()  # the first signal leaves it what is left of the grace
+        assert drain.draining
+        assert not stopped.wait(0.3)
+        drain.begin()
+        assert stopped.wait(5)

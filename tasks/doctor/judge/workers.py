@@ -54,5 +54,5 @@ def _dead(number: int) -> Finding:
     if not number:
         return ok("workers.dead_letters", "none")
     many = f"{number}{' or more' if number >= 100 else ''}"
-    remedy = "look at them: safelight ls --status failed"
+    remedy = "look at them: safelight dead-letter ls"
     return warn("workers.dead_letters", f"{many} kept for an operator", remedy)

@@ -35,7 +35,8 @@ class BrokerFacts:
     is_whole: bool = True
     #: Key prefixes of other Safelights.
     other_prefixes: Sequence[str] = ()
-    consumers: Sequence[Consumer] = ()
+    #: None: this user may not ask them.
+    consumers: Sequence[Consumer] | None = ()
     num_unacked: int = 0
     oldest_unacked_s: float | None = None
     own_queues: Sequence[str] = field(default=())
@@ -115,13 +116,19 @@ def _unacked(client: redis.Redis, now: Callable[[], float]) -> tuple[int, float 
     return int(number), now() - float(oldest[0][1]) if oldest else None
 
 
-def _consumers(client: redis.Redis, settings: Settings, own: Sequence[str]) -> Sequence[Consumer]:
-    """Asks every Celery worker of the database which queues it reads and how long its messages stay invisible."""
+def _consumers(client: redis.Redis, settings: Settings, own: Sequence[str]) -> Sequence[Consumer] | None:
+    from kombu.exceptions import OperationalError
+
     try:
-        if not client.exists(_PIDBOX):  # nobody would answer
-            return ()
-    except redis.ResponseError:
-        return ()
+        return _inspect(settings, own) if client.exists(_PIDBOX) else ()  # nobody else would answer
+    except (redis.exceptions.NoPermissionError, OperationalError) as error:
+        if not isinstance(error.__cause__ or error, redis.exceptions.NoPermissionError):
+            raise
+        return None
+
+
+def _inspect(settings: Settings, own: Sequence[str]) -> Sequence[Consumer]:
+    """Asks every Celery worker of the database which queues it reads and how long its messages stay invisible."""
     from tasks.app import make_app
 
     with make_app(settings) as app:

@@ -1,0 +1,35 @@
+"""Places for jobs: fewer than the pool has threads, so that `safelight.submit` never waits behind jobs."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+#: How long a delivery waits for a place before it goes back to its queue, and its thread to whatever comes first there.
+PATIENCE_S = 0.5
+#: Celery tells each return of a message as a warning: several a second, while all is well.
+REASON = "every place for jobs is taken"
+_TELLER = "celery.app.trace"
+
+
+def keep_quiet() -> None:
+    """Leave those warnings out of this process's log."""
+    logging.getLogger(_TELLER).addFilter(lambda record: REASON not in record.getMessage())
+
+
+class Places:
+    def __init__(self, num_places: int) -> None:
+        self._free = threading.BoundedSemaphore(num_places)
+
+    @contextmanager
+    def one(self, patience_s: float = PATIENCE_S) -> Iterator[bool]:
+        """Yields False if none was free in time."""
+        if not self._free.acquire(timeout=patience_s):
+            yield False
+            return
+        try:
+            yield True
+        finally:
+            self._free.release()
