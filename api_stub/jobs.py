@@ -12,8 +12,8 @@ from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 from api_stub import events as sse
 from api_stub.backend import Backend, backend_of, spend
-from api_stub.brief import brief as without_bytes
 from api_stub.body import MAX_BATCH, many_requests, one_request, read_json
+from api_stub.brief import brief as without_bytes
 from api_stub.openapi import BATCH_BODY, EVENT_STREAM, ONE_BODY, JobBatch, JobPage, OutputLinks, answer, problems
 from api_stub.problems import ProblemError
 from tasks.errors import InvalidRequest, UnknownJob, WaitTimeout

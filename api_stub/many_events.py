@@ -31,7 +31,7 @@ def cursors(ids: str, last_event_id: str | None) -> dict[str, str]:
         if not is_job_id(job_id):
             raise InvalidRequest("ids", f"{job_id[:80]!r} is not the id of a job")
         try:
-            found[job_id] = sse.resume_point(last_event_id and _just_before(last_event_id) or after)
+            found[job_id] = sse.resume_point((last_event_id and _just_before(last_event_id)) or after)
         except InvalidRequest:
             name = "Last-Event-ID" if last_event_id else "ids"
             raise InvalidRequest(name, "holds what is not the id of an event") from None

@@ -87,8 +87,8 @@ class AsyncRedisJobStore:
 
         Of a job whose stream has expired there are none, not even `done`: look at its record now and then.
         """
-        streams = {f"{self._prefix}events:{job_id}": event_id for job_id, event_id in after.items()}
-        reply = await self._guarded(self._client.xread(dict(streams), block=max(1, int(block_s * 1000))))
+        streams: dict[Any, Any] = {f"{self._prefix}events:{job_id}": event_id for job_id, event_id in after.items()}
+        reply = await self._guarded(self._client.xread(streams, block=max(1, int(block_s * 1000))))
         start = len(self._prefix) + len("events:")
         return [(key[start:], event) for key, event in codec.decode_streams(reply)]
 
