@@ -72,7 +72,7 @@ export const api = {
   outputs: (id) => json(jobPath(id, "/outputs")),
   explain: (id) => ifThere(json(jobPath(id, "/explain"))),
   deadLetters: () => ifThere(json("v1/dead-letters")),
-  deadLetter: (id) => ifThere(json(`v1/dead-letters/${encodeURIComponent(id)}`)),
+  deadLetter: (id) => ifThere(json(`v1/dead-letters/${encodeURIComponent(id)}?traceback=true`)),
   retryDeadLetter: (id) => post(`v1/dead-letters/${encodeURIComponent(id)}/retry`),
   purgeDeadLetter: (id) => json(`v1/dead-letters/${encodeURIComponent(id)}`, { method: "DELETE" }),
   drain: (worker) => post(`v1/workers/${encodeURIComponent(worker)}/drain`),

@@ -18,10 +18,11 @@ export class DeadLetters {
     const answer = await api.deadLetters();
     this.#isThere = answer !== null;
     $("dead-section").hidden = !this.#isThere;
-    if (answer) this.#draw(answer.dead_letters ?? answer.letters ?? []);
+    if (answer) this.#draw(answer.letters, answer.cursor !== null);
   }
 
-  #draw(letters) {
+  #draw(letters, hasMore) {
+    this.hasMore = hasMore;
     const ids = new Set(letters.map((letter) => letter.id));
     for (const [id, row] of this.#rows) if (!ids.has(id)) this.#remove(id, row);
     letters.forEach((letter, index) => {
@@ -40,8 +41,9 @@ export class DeadLetters {
 
   #count() {
     const count = this.#rows.size;
-    setText($("dead-count"), count ? plural(count, "job") : "none");
-    setText($("dead-badge"), String(count));
+    const more = this.hasMore ? ", and older ones" : "";
+    setText($("dead-count"), count ? `${plural(count, "job")}${more}` : "none");
+    setText($("dead-badge"), this.hasMore ? `${count}+` : String(count));
     $("dead-badge").hidden = count === 0;
     $("dead-badge").setAttribute("aria-label", plural(count, "dead letter"));
   }

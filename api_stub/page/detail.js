@@ -1,6 +1,6 @@
 // Everything about one job: its result at full size, what was asked, how it went, and what can be done with it.
 
-import { sideOf, whyItWaits } from "./detail_side.js";
+import { explanation, sideOf } from "./detail_side.js";
 import { $, el, setText } from "./dom.js";
 import { isLive } from "./jobs.js";
 import { kindOf, links, player } from "./media.js";
@@ -46,10 +46,12 @@ export class Detail {
     this.bar = el("div", { class: "bar", role: "progressbar", "aria-label": "Progress", "aria-valuemin": 0, "aria-valuemax": 100 }, el("span"));
     this.stage = el("div", { class: "stage-area" });
     this.side = el("div", { class: "detail-side" });
+    this.why = el("div", { class: "why", "aria-live": "polite" });
+    this.asked = "";
     const close = el("button", { type: "button", class: "close", "aria-label": "Close", onclick: () => this.close() }, "×");
     this.dialog.replaceChildren(
       el("div", { class: "head" }, this.title, close),
-      el("div", { class: "detail" }, el("div", { class: "detail-main" }, this.stage, this.bar, this.state), this.side),
+      el("div", { class: "detail" }, el("div", { class: "detail-main" }, this.stage, this.bar, this.state, this.why), this.side),
     );
   }
 
@@ -64,13 +66,13 @@ export class Detail {
     this.bar.style.setProperty("--steps", Math.min(60, job.progress.num_steps || 1));
     this.bar.setAttribute("aria-valuenow", Math.round(job.progress.fraction * 100));
     if (isLive(job)) this.#showPreview(job);
+    this.#explain(job);
     const shape = JSON.stringify([job.status, job.attempt, job.errors.length, job.worker, job.aborting]);
     if (shape === this.#drawn) return;
     this.#drawn = shape;
     this.side.replaceChildren(...sideOf(job, this.on));
     if (job.status === "succeeded") this.#showOutputs(job);
     else if (!isLive(job)) this.stage.replaceChildren(el("p", { class: "nothing" }, job.status === "aborted" ? "Aborted: there is no result." : "There is no result."));
-    if (job.status === "queued") this.#explain(job);
   }
 
   #showPreview(job) {
@@ -103,9 +105,15 @@ export class Detail {
     show(Math.min(this.#chosen, outputs.length - 1));
   }
 
+  /** Asked anew when the job has moved; a job that denoises waits for nothing. */
   async #explain(job) {
-    const answer = await this.on.explain(job);
-    if (answer && this.#id === job.id && this.side.isConnected) this.side.firstElementChild.after(whyItWaits(answer));
+    const { stage, queue_position: position } = job.progress;
+    const waits = isLive(job) && ["queued", "loading", "encoding"].includes(stage);
+    const asked = waits ? `${job.status} ${stage} ${position}` : "";
+    if (asked === this.asked) return;
+    this.asked = asked;
+    const answer = waits ? await this.on.explain(job) : null;
+    if (asked === this.asked && this.#id === job.id) this.why.replaceChildren(...(answer?.reasons.length ? [explanation(answer)] : []));
   }
 }
 

@@ -4,7 +4,7 @@ import { el, facts, twoStep } from "./dom.js";
 import { isLive } from "./jobs.js";
 import { toJson } from "./json.js";
 import { asCurl, asJson, asPython } from "./snippets.js";
-import { FAULTS, bytes, field, moment, ms } from "./words.js";
+import { FAULTS, bytes, field, moment, ms, plural } from "./words.js";
 
 const ELSEWHERE = new Set(["prompt", "metadata", "loras", "image", "mask_image", "width", "height"]);
 const UNTOUCHED = { num_outputs: 1, priority: 5, exact: false, supersede: false, preview_every: 0, output_prefix: "", negative_prompt: "" };
@@ -22,11 +22,15 @@ export function sideOf(job, on) {
   ].filter(Boolean);
 }
 
-/** The answer of `GET /v1/jobs/{id}/explain`. */
-export function whyItWaits(answer) {
-  const reasons = [answer.reason, answer.summary, answer.why, answer.text, ...(answer.reasons ?? []).map((each) => each.text ?? each.message ?? each)];
-  const words = reasons.filter((each) => typeof each === "string" && each);
-  return section("Why does it wait?", words.length ? words.map((text) => el("p", {}, text)) : el("pre", { tabIndex: 0 }, toJson(answer, 2)));
+/** The answer of `GET /v1/jobs/{id}/explain`, of a live job: why it is not done, and what runs meanwhile. */
+export function explanation({ status, reasons, running }) {
+  const sentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}.`;
+  const others = running.map(({ worker, rows, differs_in: apart }) => `${plural(rows, "row")} of this model on ${worker}${apart.length ? `, which differ in ${apart.map(field).join(", ").toLowerCase()}` : ""}.`);
+  return section(
+    status === "queued" ? "Why does it wait?" : "What is it waiting for?",
+    el("ul", { class: "reasons" }, reasons.map(({ message }) => el("li", {}, sentence(message)))),
+    others.length ? [el("p", { class: "hint" }, "Under way meanwhile:"), el("ul", { class: "reasons" }, others.map((text) => el("li", {}, text)))] : null,
+  );
 }
 
 const section = (title, ...children) => el("section", {}, el("h3", {}, title), ...children);
@@ -80,6 +84,7 @@ function runFacts(job) {
   const { metrics } = job;
   return facts([
     ["Job", job.id],
+    ["Retry of", job.retry_of],
     ["Attempt", job.attempt || null],
     ["Worker", job.worker],
     ["Created", moment(job.created_at)],
