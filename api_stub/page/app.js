@@ -96,6 +96,7 @@ async function submit(request) {
     jobs.take(await api.submit(request, crypto.getRandomValues(new Uint32Array(4)).join("-")));
     form.errors.clearAll();
     toast("Accepted.");
+    if ($("results").getBoundingClientRect().top > innerHeight / 2) $("results").scrollIntoView({ behavior: "smooth" });
   } catch (error) {
     if (error.status === 401) report(error);
     else if (error instanceof Problem) form.errors.show(error);

@@ -94,6 +94,7 @@ export class Card {
     }
     const { outputs: place, tray } = this.parts;
     tray.style.setProperty("--columns", Math.ceil(Math.sqrt(outputs.length)));
+    if (outputs.length === 1 && outputs[0].width) tray.style.setProperty("--ratio", outputs[0].width / outputs[0].height);
     const prompt = shorten(this.job.request.prompt, 120);
     place.replaceChildren(
       ...outputs.map((output, k) => player(output, outputs.length > 1 ? `${prompt} (${k + 1} of ${outputs.length})` : prompt, () => this.#again())),

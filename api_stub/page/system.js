@@ -1,6 +1,6 @@
 // Workers and queues, as they are now.
 
-import { $, el, setText, twoStep } from "./dom.js";
+import { $, el, facts, setText, twoStep } from "./dom.js";
 import { bytes, plural, seconds } from "./words.js";
 
 export class System {
@@ -105,16 +105,12 @@ function modelRow([name, model], maxRows) {
     { class: "model" },
     el("p", { class: "model-name" }, name),
     el("p", { class: "batch" }, el("span", {}, `${now} of ${most} rows`, model.waiting_rows ? `, ${model.waiting_rows} next` : ""), fill),
-    el("dl", { class: "facts" }, figures.map(([label, value]) => el("div", {}, el("dt", {}, label), el("dd", {}, String(value))))),
+    el("dl", { class: "facts" }, facts(figures)),
   );
 }
 
-/** In words, if the worker beats it: of its own, or of a model's. */
+/** In words, if the worker beats it: the models of a worker share one device, and its memory is the whole device's. */
 function memoryOf(worker) {
-  const found = worker.memory ?? Object.values(worker.models ?? {}).map((model) => model.memory).find(Boolean);
-  if (!found) return null;
-  const used = found.used_bytes ?? found.allocated_bytes;
-  const total = found.total_bytes;
-  const words = [used == null ? null : `${bytes(used)} used`, found.peak_bytes == null ? null : `${bytes(found.peak_bytes)} at most`, total == null ? null : `of ${bytes(total)}`];
-  return words.some(Boolean) ? `Memory: ${words.filter(Boolean).join(", ")}` : null;
+  const memory = Object.values(worker.models ?? {}).find((model) => model.memory)?.memory;
+  return memory ? `Memory of the device: ${bytes(memory.used_bytes)} used, ${bytes(memory.free_bytes)} free` : null;
 }

@@ -88,7 +88,8 @@ def test_a_phone_scrolls_one_way_only(browser: Browser, stack: Stack, furnished:
 
 @pytest.mark.parametrize("scheme", ["dark", "light"])
 def test_every_text_can_be_read_and_nothing_moves_if_that_is_asked(browser: Browser, stack: Stack, scheme: str) -> None:
-    with tab(browser, stack.url, color_scheme=scheme, reduced_motion="reduce") as page:
+    homes = (str(stack.settings.s3_endpoint_url),)
+    with tab(browser, stack.url, *homes, color_scheme=scheme, reduced_motion="reduce") as page:
         pairs = [(ink, paper) for ink in ("--ink", "--muted", "--accent") for paper in ("--bg", "--surface", "--sunk")]
         ratios = {pair: page.evaluate(CONTRAST, list(pair)) for pair in [*pairs, ("--on-accent", "--accent-deep")]}
         assert {pair: ratio for pair, ratio in ratios.items() if ratio < 4.5} == {}
