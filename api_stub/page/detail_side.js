@@ -43,14 +43,14 @@ function actions(job, on) {
     live ? el("button", { type: "button", class: "quiet", disabled: Boolean(job.aborting), onclick: () => on.abort(job) }, "Abort") : button("Replay", () => on.replay(job)),
     button("New seed", () => on.again(job)),
     button("Edit", () => on.edit(job)),
-    button("Compare seeds", () => on.compareSeeds(job)),
+    job.status === "succeeded" ? button("Compare seeds", () => on.compareSeeds(job)) : null,
   ];
   if (request.group) first.push(twoStep(`Abort all of group ${request.group}`, "Click again to abort them all", () => on.abortGroup(request.group)));
   const copies = [["curl", () => asCurl(request)], ["Python", () => asPython(request)], ["JSON", () => asJson(job)], ["ID", () => job.id]];
   return el(
     "div",
     { class: "detail-actions" },
-    el("div", { class: "row" }, first),
+    el("div", { class: "row" }, first.filter(Boolean)),
     el("div", { class: "row" }, el("span", { class: "hint" }, "Copy as"), copies.map(([name, text]) => button(name, () => on.copy(name, text())))),
   );
 }

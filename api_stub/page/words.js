@@ -36,7 +36,7 @@ export const bytes = (value) => {
 export const moment = (text) => (text ? new Date(text).toLocaleString([], { dateStyle: "medium", timeStyle: "medium" }) : null);
 export const plural = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
 export const shorten = (text, length) => (text.length > length ? `${text.slice(0, length - 1)}…` : text);
-export const field = (name) => name.replaceAll("_", " ").replace(/^num inference steps$/, "steps").replace(/^num /, "").replace(/^./, (c) => c.toUpperCase());
+export const field = (name) => (name === "fps" ? "FPS" : name).replaceAll("_", " ").replace(/^num inference steps$/, "steps").replace(/^num /, "").replace(/^./, (c) => c.toUpperCase());
 
 /** What a job is doing, in a few words. */
 export function doing(job) {

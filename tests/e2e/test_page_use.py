@@ -151,3 +151,17 @@ def test_workers_and_queues(page: Page, stack: Stack) -> None:
     row = page.get_by_role("row").filter(has=page.get_by_role("rowheader", name="still"))
     expect(row.get_by_role("cell").last).not_to_have_text("–")  # the oldest waits
     stack.client.abort(job.id)
+
+
+def test_a_job_that_waits_says_why(page: Page, stack: Stack) -> None:
+    stack.wait_for_worker()
+    job = stack.submit("waits for a reason", group="explain")
+    page.locator("#filter-group").fill("explain")
+    page.get_by_role("button", name="waits for a reason", exact=True).click()
+    dialog = page.get_by_role("dialog", name="waits for a reason")
+    expect(dialog.get_by_role("heading", name="Why does it wait?")).to_be_visible()
+    expect(dialog.get_by_text("none has model still")).to_be_visible()
+    stack.claim(job)
+    expect(dialog.get_by_role("heading", name="What is it waiting for?")).to_be_visible()
+    expect(dialog.get_by_text("Played:1:abc has it")).to_be_visible()
+    stack.client.abort(job.id)
