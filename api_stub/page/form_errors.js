@@ -49,7 +49,8 @@ export class FormErrors {
     $("form-error").hidden = true;
     if (!place) return;
     place.hidden = true;
-    for (const control of [this.form.elements[name], ...place.closest(".field").querySelectorAll("[aria-invalid]")]) control?.removeAttribute?.("aria-invalid");
+    const around = place.closest(".field")?.querySelectorAll("[aria-invalid]") ?? [];
+    for (const control of [this.form.elements[name], ...around]) control?.removeAttribute?.("aria-invalid");
   }
 
   clearAll() {

@@ -167,7 +167,8 @@ def tab(browser: Browser, url: str, *homes: str, **options: object) -> Iterator[
     finally:
         context.close()
     expected = ("the server responded with a status of 4", "net::ERR_INTERNET_DISCONNECTED")
-    assert [fault for fault in faults if not any(part in fault for part in expected)] == []
+    found = [fault for fault in faults if not any(part in fault for part in expected)]
+    assert found == [], found
 
 
 @pytest.fixture

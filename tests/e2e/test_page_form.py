@@ -172,7 +172,7 @@ def test_a_picture_is_chosen_dropped_pasted_and_kept(page: Page, stack: Stack) -
         page.evaluate(PASTE, [way, URI.partition(",")[2]])
         expect(page.locator("#image-about")).to_contain_text("pasted.png")
     page.locator("#image-file").set_input_files({**PNG, "buffer": bytes(16 * 2**20)})
-    expect(page.locator("#image-error")).to_contain_text("16.0 MiB; at most 14.9 MiB fit into a request")
+    expect(page.locator("#image-error")).to_contain_text("16.0 MiB; at most 15.0 MiB fit into a request")
     page.locator("#image-file").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"no"})
     expect(page.locator("#image-error")).to_contain_text("a.txt is not a picture")
 
