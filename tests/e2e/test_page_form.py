@@ -23,6 +23,12 @@ PASTE = """([type, data]) => {
   document.querySelector(type === "paste" ? "#prompt" : "#image-drop").dispatchEvent(event);
 }"""
 
+DROP_LARGE = """() => {
+  const transfer = new DataTransfer();
+  transfer.items.add(new File([new Uint8Array(16 * 2 ** 20)], "hill.png", { type: "image/png" }));
+  document.querySelector("#image-drop").dispatchEvent(new DragEvent("drop", { dataTransfer: transfer }));
+}"""
+
 
 def choose(page: Page, model: str) -> None:
     page.locator("#model").select_option(model)
@@ -171,7 +177,7 @@ def test_a_picture_is_chosen_dropped_pasted_and_kept(page: Page, stack: Stack) -
         page.get_by_role("button", name="Remove").click()
         page.evaluate(PASTE, [way, URI.partition(",")[2]])
         expect(page.locator("#image-about")).to_contain_text("pasted.png")
-    page.locator("#image-file").set_input_files({**PNG, "buffer": bytes(16 * 2**20)})
+    page.evaluate(DROP_LARGE)
     expect(page.locator("#image-error")).to_contain_text("16.0 MiB; at most 15.0 MiB fit into a request")
     page.locator("#image-file").set_input_files({"name": "a.txt", "mimeType": "text/plain", "buffer": b"no"})
     expect(page.locator("#image-error")).to_contain_text("a.txt is not a picture")
