@@ -10,7 +10,7 @@ from typing import Any
 from fastapi import Depends, FastAPI
 from fastapi.openapi.utils import get_openapi
 
-from api_stub import answers, docs, jobs, openapi, operator, problems, system, web
+from api_stub import answers, docs, groups, jobs, many_events, openapi, operator, problems, system, web
 from api_stub.auth import Keys, require_token
 from api_stub.backend import connect
 from api_stub.metrics import CountRequests, Metrics
@@ -50,7 +50,9 @@ def create_app(settings: Settings, tracing: Tracing = NO_TRACING) -> FastAPI:
     problems.install(app, openai.render)
     openai.install(app)
     guarded = [Depends(require_token)]
+    app.include_router(groups.router, dependencies=guarded, responses=openapi.problems(401))
     app.include_router(jobs.router, dependencies=guarded, responses=openapi.problems(401))
+    app.include_router(many_events.router, dependencies=guarded, responses=openapi.problems(401))
     app.include_router(system.router, dependencies=guarded, responses=openapi.problems(401))
     app.include_router(operator.router, dependencies=guarded, responses=openapi.problems(401))
     for router in openai.routers:

@@ -75,8 +75,8 @@ async def stream(
         return
     except StoreUnavailable as error:
         # The status line is long gone: say it in a comment; the reader comes back with its last id.
-        yield f": {_one_line(error)}\n\n"
+        yield f": {one_line(error)}\n\n"
 
 
-def _one_line(error: SafelightError) -> str:
+def one_line(error: SafelightError) -> str:
     return " ".join(str(error).split())

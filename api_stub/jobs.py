@@ -13,6 +13,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 from api_stub import events as sse
 from api_stub.backend import Backend, backend_of, spend
 from api_stub.body import MAX_BATCH, many_requests, one_request, read_json
+from api_stub.brief import brief as without_bytes
 from api_stub.openapi import BATCH_BODY, EVENT_STREAM, ONE_BODY, JobBatch, JobPage, OutputLinks, answer, problems
 from api_stub.problems import ProblemError
 from tasks.errors import InvalidRequest, UnknownJob, WaitTimeout
@@ -89,10 +90,12 @@ async def list_jobs(
     group: Annotated[str | None, Query(min_length=1, max_length=128)] = None,
     limit: Annotated[int, Query(ge=1, le=MAX_PAGE)] = 50,
     cursor: Annotated[str | None, Query(pattern="^[0-9]{1,18}$", description="From the page before.")] = None,
+    brief: Annotated[bool, Query(description="Leave out the bytes of `data:` URIs.")] = False,
 ) -> Response:
     """Jobs, newest first."""
     page = await backend.client.store.list(status=status, group=group, limit=limit, cursor=cursor)
-    return JSONResponse({"jobs": [job.to_json() for job in page.jobs], "cursor": page.cursor})
+    shown = [without_bytes(job) if brief else job.to_json() for job in page.jobs]
+    return JSONResponse({"jobs": shown, "cursor": page.cursor})
 
 
 @router.get("/{job_id}", response_model=Job, responses=problems(404, 422, 503))

@@ -37,6 +37,11 @@ class JobBatch(BaseModel):
     jobs: list[Job]
 
 
+class AbortedJobs(BaseModel):
+    #: Those that were live; each ends now, or at its next denoising step.
+    aborted: list[str]
+
+
 class OutputLink(Output):
     url: str
     download_url: str
@@ -56,6 +61,8 @@ class PublicModel(BaseModel):
     mask_input: bool
     noise_schedulers: list[str]
     loras: list[str]
+    max_loras: int
+    output_formats: list[str] = Field(description="The default first.")
     defaults: ModelDefaults
     limits: ModelLimits
     sizes: list[tuple[int, int]]
@@ -72,6 +79,7 @@ class OpenAIModel(BaseModel):
 class ModelList(BaseModel):
     models: list[PublicModel]
     default: str
+    max_body_bytes: int = Field(description="The largest body that is read; `data:` URIs count.")
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
 
@@ -154,6 +162,10 @@ _STREAM_EXAMPLE = (
 EVENT_STREAM: dict[int | str, dict[str, Any]] = {
     200: {"description": "Server-sent events.", "content": {"text/event-stream": {"example": _STREAM_EXAMPLE}}},
     204: {"description": "The job has ended and `Last-Event-ID` was its last event."},
+}
+_MANY_EXAMPLE = _STREAM_EXAMPLE.replace('data: {"stage"', 'data: {"id":"01K…","stage"') + "event: end\ndata: {}\n\n"
+MANY_EVENTS: dict[int | str, dict[str, Any]] = {
+    200: {"description": "Server-sent events.", "content": {"text/event-stream": {"example": _MANY_EXAMPLE}}},
 }
 
 

@@ -15,7 +15,7 @@ from api_stub.metrics import CONTENT_TYPE, Metrics
 from api_stub.openapi import ModelList, OpenAIModel, QueueList, WorkerList, problems
 from api_stub.problems import ProblemError
 from tasks.errors import SafelightError
-from tasks.models import ModelSpec
+from tasks.models import FORMATS, ModelSpec
 from tasks.release import release
 
 CHECK_S = 3.0
@@ -37,8 +37,12 @@ def public_model(spec: ModelSpec) -> dict[str, Any]:
         "defaults",
         "limits",
         "sizes",
+        "max_loras",
     }
-    return spec.model_dump(mode="json", include=shown) | {"loras": list(spec.loras)}
+    return spec.model_dump(mode="json", include=shown) | {
+        "loras": list(spec.loras),
+        "output_formats": list(FORMATS[spec.modality]),
+    }
 
 
 @router.get("/models", response_model=ModelList)
@@ -46,7 +50,9 @@ async def models(backend: Uses) -> Response:
     """The served models with their defaults and limits; `data` has their names as OpenAI's clients read them."""
     served = [public_model(spec) for spec in backend.models]
     known = [OpenAIModel(id=spec.name).model_dump() for spec in backend.models]
-    return JSONResponse({"models": served, "default": backend.models.default.name, "object": "list", "data": known})
+    default, max_bytes = backend.models.default.name, backend.settings.max_body_bytes
+    answer = {"models": served, "default": default, "max_body_bytes": max_bytes, "object": "list", "data": known}
+    return JSONResponse(answer)
 
 
 @router.get("/models/{name}", response_model=OpenAIModel, responses=problems(404))

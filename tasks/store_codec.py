@@ -299,11 +299,19 @@ def _paired(reply: Any) -> dict[str, str]:
 
 
 def decode_events(reply: Any) -> list[Event]:
-    """From XREAD of one stream, in the shape of either protocol version."""
-    if not reply:
-        return []
-    entries = next(iter(reply.values()))[0] if isinstance(reply, dict) else reply[0][1]
-    return [Event(event_id, fields["type"], json.loads(fields["data"])) for event_id, fields in entries if fields]
+    """From XREAD of one stream."""
+    return [event for _, event in decode_streams(reply)]
+
+
+def decode_streams(reply: Any) -> list[tuple[str, Event]]:
+    """From XREAD, in the shape of either protocol version: each event with the key of its stream."""
+    streams = [(key, found[0]) for key, found in reply.items()] if isinstance(reply, dict) else reply or []
+    return [
+        (key, Event(event_id, fields["type"], json.loads(fields["data"])))
+        for key, entries in streams
+        for event_id, fields in entries
+        if fields
+    ]
 
 
 #: What `lost_done` needs of a record.

@@ -1,27 +1,22 @@
 // Talks to the HTTP API: bearer token, problem JSON, server-sent events. Knows nothing of the page.
 
+import { parse, toJson } from "./json.js";
+
 const KEY = "safelight-key";
 export const key = {
   get: () => sessionStorage.getItem(KEY) ?? "",
   set: (value) => (value ? sessionStorage.setItem(KEY, value) : sessionStorage.removeItem(KEY)),
 };
 
-/** An answer that is not a success, in words; `fields` maps wrong fields to messages. */
+/** An answer that is not a success, in words; `fields` maps wrong fields to messages. Status 0: no answer. */
 export class Problem extends Error {
   constructor(status, body, retryAfter) {
-    super(body.detail ?? body.title ?? `the API answered ${status}`);
+    super(body.detail ?? body.title ?? `The API answered ${status}.`);
     this.status = status;
-    this.kind = (body.type ?? "").split(":").pop();
-    this.title = body.title ?? "";
     this.retryAfter = retryAfter;
     this.fields = new Map((body.errors ?? []).map((error) => [error.field, error.message]));
   }
 }
-
-// A seed may need 63 bits and a JavaScript number keeps 53: seeds that long stay text on the page, digits on the wire.
-// Neither pattern can match inside a string, where the quotes are escaped.
-const parse = (text) => JSON.parse(text.replace(/"seed":\s*(\d{16,})/g, '"seed":"$1"'));
-export const toJson = (value, indent) => JSON.stringify(value, null, indent).replace(/"seed":(\s*)"(\d+)"/g, '"seed":$1$2');
 
 const headers = (extra) => (key.get() ? { Authorization: `Bearer ${key.get()}`, ...extra } : { ...extra });
 
@@ -32,7 +27,7 @@ async function call(path, { method = "GET", body, signal, accept = "application/
     response = await fetch(path, { method, headers: sent, body: body === undefined ? undefined : toJson(body), signal });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw new Problem(0, { title: "Offline", detail: "The API cannot be reached." });
+    throw new Problem(0, { detail: "The API cannot be reached." });
   }
   if (response.ok) return response;
   const text = await response.text();
@@ -45,27 +40,48 @@ async function call(path, { method = "GET", body, signal, accept = "application/
   throw new Problem(response.status, problem, Number(response.headers.get("Retry-After")) || null);
 }
 
-const json = async (path, options) => parse(await (await call(path, options)).text());
+async function json(path, options) {
+  const text = await (await call(path, options)).text();
+  return text ? parse(text) : null;
+}
+
+const post = (path, body, more) => json(path, { method: "POST", body, more });
 const jobPath = (id, rest = "") => `v1/jobs/${encodeURIComponent(id)}${rest}`;
+const query = (values) => new URLSearchParams(Object.entries(values).filter(([, value]) => value != null && value !== ""));
+
+/** Null where this server does not have the route, or not that thing. */
+export async function ifThere(promise) {
+  try {
+    return await promise;
+  } catch (error) {
+    if (error instanceof Problem && (error.status === 404 || error.status === 405)) return null;
+    throw error;
+  }
+}
 
 export const api = {
   models: () => json("v1/models"),
   queues: () => json("v1/queues"),
   workers: () => json("v1/workers"),
-  jobs: (limit, cursor) => json(`v1/jobs?limit=${limit}${cursor ? `&cursor=${encodeURIComponent(cursor)}` : ""}`),
+  jobs: (filter) => json(`v1/jobs?${query({ brief: true, ...filter })}`),
   job: (id) => json(jobPath(id)),
-  submit: (request, idempotencyKey) =>
-    json("v1/jobs", { method: "POST", body: request, more: { "Idempotency-Key": idempotencyKey } }),
-  abort: (id) => json(jobPath(id, "/abort"), { method: "POST" }),
-  replay: (id) => json(jobPath(id, "/replay"), { method: "POST" }),
+  submit: (request, idempotencyKey) => post("v1/jobs", request, { "Idempotency-Key": idempotencyKey }),
+  abort: (id) => post(jobPath(id, "/abort")),
+  abortGroup: (group) => post(`v1/jobs/abort?${query({ group })}`),
+  replay: (id) => post(jobPath(id, "/replay")),
   outputs: (id) => json(jobPath(id, "/outputs")),
+  explain: (id) => ifThere(json(jobPath(id, "/explain"))),
+  deadLetters: () => ifThere(json("v1/dead-letters")),
+  deadLetter: (id) => ifThere(json(`v1/dead-letters/${encodeURIComponent(id)}?traceback=true`)),
+  retryDeadLetter: (id) => post(`v1/dead-letters/${encodeURIComponent(id)}/retry`),
+  purgeDeadLetter: (id) => json(`v1/dead-letters/${encodeURIComponent(id)}`, { method: "DELETE" }),
+  drain: (worker) => post(`v1/workers/${encodeURIComponent(worker)}/drain`),
 };
 
-/** The events of a job from `lastId` on; ends when the server closes. `fetch`, as EventSource cannot send a token. */
-export async function* events(id, { signal, lastId }) {
-  const more = lastId ? { "Last-Event-ID": lastId } : {};
-  const response = await call(jobPath(id, "/events"), { signal, accept: "text/event-stream", more });
-  if (response.status === 204) return;
+/** The events of several jobs, `{ job id: last event seen }`; ends when the server closes. EventSource cannot send a token. */
+export async function* events(after, signal) {
+  const ids = Object.entries(after).map(([id, last]) => (last ? `${id}@${last}` : id));
+  const response = await call(`v1/events?${query({ ids: ids.join(",") })}`, { signal, accept: "text/event-stream" });
   const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

@@ -1,239 +1,297 @@
-// Puts the page together: form, prints, the strip above, and who is watched through an event stream.
+// Puts the page together: who hears of which job, what each button does, and how the page keeps up with the server.
 
-import { Problem, api, events, key } from "./api.js";
-import { Card, isLive } from "./card.js";
+import { Problem, api, key } from "./api.js";
+import { copy } from "./clipboard.js";
+import { Compare, MAX_COMPARED, sameButSeed } from "./compare.js";
+import { DeadLetters } from "./dead_letters.js";
+import { Detail } from "./detail.js";
+import { $, el, setText } from "./dom.js";
+import { Filters } from "./filters.js";
 import { RequestForm } from "./form.js";
+import { Gallery } from "./gallery.js";
+import { Jobs, isLive } from "./jobs.js";
+import { KeyDialog } from "./key_dialog.js";
+import { announce, notice, toast } from "./notice.js";
+import { Queue } from "./queue.js";
+import { Selection } from "./selection.js";
+import { System } from "./system.js";
+import { Watcher } from "./watcher.js";
+import { STATUS, shorten } from "./words.js";
 
-const PAGE_SIZE = 24;
-//: A browser opens six connections to one host; two stay free for everything else.
-const MAX_STREAMS = 4;
 const POLL_MS = 2500;
+const MAX_LIVE = 200;
 
-const $ = (id) => document.getElementById(id);
-const cards = new Map();
-const streams = new Map();
-let cursor = null;
-
-const say = (text) => ($("live").textContent = text);
+const jobs = new Jobs();
 const form = new RequestForm($("form"), submit);
+const keyDialog = new KeyDialog(() => refresh());
+const actions = { abort, abortGroup, replay, again, edit, useAsInput, compareSeeds, details, copy: copyAs, explain: (job) => api.explain(job.id).catch(() => null), closed: leaveDetail };
+const selection = new Selection((ids) => compare.open(ids.map((id) => jobs.get(id)).filter(Boolean)), (id) => uncheck(id));
+const gallery = new Gallery(jobs, { ...actions, report, pick: (job, isPicked) => selection.pick(job.id, isPicked), isPicked: (job) => selection.has(job.id) });
+const queue = new Queue(actions);
+const detail = new Detail(actions);
+const compare = new Compare(details);
+const system = new System(drain);
+const dead = new DeadLetters({ retried: (job) => jobs.take(job), details: (id) => openById(id), say: toast, report });
+const filters = new Filters(refilter, abortGroup);
+let numWaiting = 0;
+let isDrawing = false;
 
-function notice(text) {
-  $("notice").textContent = text;
-  $("notice").hidden = !text;
+jobs.subscribe((job, before) => {
+  gallery.show(job, before);
+  if (job) detail.update(job);
+  else if (detail.id === before.id) detail.close();
+  if (job && before && isLive(before) && !isLive(job)) announce(`${STATUS[job.status]}: ${shorten(job.request.prompt, 80)}`);
+  if (!isDrawing) isDrawing = Boolean(requestAnimationFrame(drawRest));
+});
+new Watcher(jobs);
+
+/** What depends on all jobs together: once a frame, however many changed. */
+function drawRest() {
+  isDrawing = false;
+  const waiting = jobs.all.filter((job) => job.status === "queued" && gallery.passes(job));
+  queue.draw(waiting, filters.isOn ? waiting.length : Math.max(numWaiting, waiting.length));
+  drawEmpty(waiting.length);
 }
+
+function drawEmpty(numQueued) {
+  const isEmpty = gallery.cursor !== undefined && gallery.numShown + numQueued === 0;
+  $("empty").hidden = !isEmpty;
+  if (!isEmpty) return;
+  for (const skeleton of $("sheet").querySelectorAll(".skeleton")) skeleton.remove();
+  const clear = el("button", { type: "button", class: "quiet", onclick: () => filters.clear() }, "Show all jobs");
+  const invite = el("button", { type: "button", class: "quiet", onclick: () => $("prompt").focus() }, "Write a prompt");
+  const more = gallery.cursor ? " Older ones may: load them below." : "";
+  if (filters.isOn) $("empty").replaceChildren(el("p", {}, `No job here matches.${more}`), clear);
+  else $("empty").replaceChildren(el("p", {}, "No jobs yet. Write a prompt and press Generate: progress, previews and results show here."), invite);
+}
+
+function refilter(filter) {
+  gallery.filter = filter;
+  gallery.refilter();
+  drawRest();
+  if (gallery.cursor === undefined) guarded(() => gallery.first().then(drawRest));
+}
+
+// -- what the buttons do ---------------------------------------------------------------------------------------------
 
 function report(error) {
   if (!(error instanceof Problem)) throw error;
-  if (error.status === 401) askKey(error);
-  else notice(error.message);
+  if (error.status === 401) keyDialog.ask(error);
+  else if (error.status === 0) notice("offline", "The API does not answer. Trying again…");
+  else toast(error.message);
+}
+
+async function guarded(work) {
+  try {
+    return await work();
+  } catch (error) {
+    report(error);
+    return null;
+  }
 }
 
 async function submit(request) {
-  if (!request.prompt.trim()) {
-    form.showProblem(new Problem(422, { detail: "", errors: [{ field: "prompt", message: "say what to make." }] }));
-    return;
-  }
   form.busy = true;
   try {
-    add(await api.submit(request, crypto.getRandomValues(new Uint32Array(4)).join("-")), true);
-    form.clearErrors();
-    notice("");
-    say("Accepted; it waits for a worker.");
-    watchMore();
+    jobs.take(await api.submit(request, crypto.getRandomValues(new Uint32Array(4)).join("-")));
+    form.errors.clearAll();
+    toast("Accepted.");
+    if ($("results").getBoundingClientRect().top > innerHeight / 2) $("results").scrollIntoView({ behavior: "smooth" });
   } catch (error) {
     if (error.status === 401) report(error);
-    else if (error instanceof Problem) form.showProblem(error);
+    else if (error instanceof Problem) form.errors.show(error);
     else throw error;
   } finally {
     form.busy = false;
   }
 }
 
-const actions = {
-  say,
-  async abort(card) {
-    await guarded(async () => {
-      update(await api.abort(card.job.id));
-      say("Abort asked for.");
-    });
-  },
-  async replay(card) {
-    await guarded(async () => {
-      add(await api.replay(card.job.id), true);
-      watchMore();
-    });
-  },
-  async reuse(card) {
-    form.fill(card.job.request);
-    $("form").scrollIntoView({ block: "nearest" });
-  },
-};
+async function abort(job) {
+  jobs.hear({ type: "status", data: { id: job.id, status: job.status, abort_requested: true } });
+  const answer = await guarded(() => api.abort(job.id));
+  if (answer) jobs.take(answer);
+}
 
-async function guarded(work) {
+async function abortGroup(group) {
+  const answer = await guarded(() => api.abortGroup(group));
+  if (!answer) return;
+  for (const id of answer.aborted) jobs.hear({ type: "status", data: { id, status: jobs.get(id)?.status, abort_requested: true } });
+  toast(answer.aborted.length ? `Aborting ${answer.aborted.length} of group ${group}.` : `Group ${group} has no live job.`);
+}
+
+async function replay(job) {
+  const answer = await guarded(() => api.replay(job.id));
+  if (!answer) return;
+  jobs.take(answer);
+  toast("Accepted: the same request once more.");
+}
+
+/** The whole request: the lists leave out the bytes of pictures. */
+async function wholeRequest(job) {
+  const isCut = [job.request.image, job.request.mask_image].some((uri) => uri?.endsWith(",..."));
+  return isCut ? (await api.job(job.id)).request : job.request;
+}
+
+async function again(job) {
+  const answer = await guarded(async () => {
+    const { seed, ...request } = await wholeRequest(job);
+    const given = Object.entries(request).filter(([, value]) => value !== null);
+    return api.submit(Object.fromEntries(given), crypto.getRandomValues(new Uint32Array(4)).join("-"));
+  });
+  if (!answer) return;
+  jobs.take(answer);
+  toast("Accepted, with a new seed.");
+}
+
+async function edit(job) {
+  const request = await guarded(() => wholeRequest(job));
+  if (!request) return;
+  detail.close();
+  showView("jobs");
+  form.fill(request);
+  $("form").scrollIntoView({ block: "nearest" });
+}
+
+function useAsInput(job, output) {
+  if (!form.model?.image_input) return toast(`Model ${form.model?.name} takes no picture.`);
+  form.image.set(output.uri, output.url, `Output of job ${job.id}`);
+  form.image.onChange();
+  detail.close();
+  showView("jobs");
+  $("prompt").focus();
+  toast("Set as the picture to start from.");
+}
+
+function compareSeeds(job) {
+  const alike = jobs.all.filter((each) => each.status === "succeeded" && each.id !== job.id && sameButSeed(each.request) === sameButSeed(job.request));
+  const chosen = [job, ...alike].filter((each) => each.status === "succeeded").slice(0, MAX_COMPARED);
+  if (chosen.length === 0 || (chosen.length === 1 && job.outputs.length < 2)) return toast("No other result of this request here. Press New seed to make one.");
+  compare.open(chosen);
+}
+
+async function copyAs(name, text) {
+  toast((await copy(text)) ? `Copied as ${name}.` : "The browser did not allow copying.");
+}
+
+function uncheck(id) {
+  const card = gallery.card(id);
+  if (card) card.checkbox.checked = false;
+}
+
+async function drain(name) {
   try {
-    await work();
-    notice("");
+    await api.drain(name);
+    toast("It takes no new job and stops when it has finished.");
+  } catch (error) {
+    if (error.status !== 404 && error.status !== 405) return report(error);
+    toast("This server cannot drain a worker over HTTP. Send the process SIGTERM.");
+    return false;
+  }
+  return true;
+}
+
+// -- views: #jobs, #system, #job/ID ----------------------------------------------------------------------------------
+
+function showView(name) {
+  for (const view of ["jobs", "system"]) {
+    $(`view-${view}`).hidden = view !== name;
+    if (view === name) $(`tab-${view}`).setAttribute("aria-current", "page");
+    else $(`tab-${view}`).removeAttribute("aria-current");
+  }
+}
+
+function details(job) {
+  history.replaceState(null, "", `#job/${encodeURIComponent(job.id)}`);
+  detail.open(jobs.get(job.id) ?? job);
+}
+
+async function openById(id) {
+  const job = jobs.get(id) ?? (await guarded(() => api.job(id)));
+  if (!job) return;
+  jobs.take(job);
+  details(job);
+}
+
+function leaveDetail() {
+  if (location.hash.startsWith("#job/")) history.replaceState(null, "", $("view-system").hidden ? "#jobs" : "#system");
+}
+
+function route() {
+  const [, view, id] = location.hash.match(/^#(\w+)(?:\/(.+))?$/) ?? [];
+  if (view === "job" && id) openById(decodeURIComponent(id));
+  else if (view === "jobs" || view === "system") showView(view);
+}
+
+window.addEventListener("hashchange", route);
+
+// -- keeping up ------------------------------------------------------------------------------------------------------
+
+async function refresh() {
+  try {
+    if (!form.model) await start();
+    const [queues, workers] = await Promise.all([api.queues(), api.workers(), gallery.first()]);
+    await catchUp(queues.queues);
+    showSystem(queues.queues, workers.workers);
+    notice("offline", "");
+    await dead.refresh();
   } catch (error) {
     report(error);
   }
 }
 
-function add(job, first) {
-  if (cards.has(job.id)) return update(job);
-  const card = new Card(job, actions);
-  cards.set(job.id, card);
-  if (first) $("sheet").prepend(card.element);
-  else $("sheet").append(card.element);
-  $("empty").hidden = true;
-  return card;
+async function start() {
+  const models = await api.models();
+  form.setModels(models);
+  system.setModels(models.models);
+  form.busy = false;
+  filters.offer(models.models.map((model) => model.name), []);
+  $("change-key").hidden = !key.get();
 }
 
-function update(job) {
-  const card = cards.get(job.id);
-  if (!card || (!isLive(card.job) && isLive(job))) return card;
-  const ended = isLive(card.job) && !isLive(job);
-  card.update(job);
-  if (ended) say(`${card.parts.stage.textContent}: ${job.request.prompt.slice(0, 80)}`);
-  return card;
-}
-
-/** Newest first, merged: what is known is updated, what is new goes on top. */
-function merge(jobs) {
-  for (const job of [...jobs].reverse()) {
-    if (cards.has(job.id)) update(job);
-    else add(job, true);
-  }
-}
-
-// -- streams: the running jobs first, then the oldest that wait; the rest are polled ---------------------------------
-
-function watchMore() {
-  const live = [...cards.values()].filter((card) => isLive(card.job) && !streams.has(card.job.id));
-  live.sort((a, b) => (b.job.status === "running") - (a.job.status === "running") || a.job.created_at.localeCompare(b.job.created_at));
-  for (const card of live.slice(0, MAX_STREAMS - streams.size)) watch(card);
-}
-
-async function watch(card) {
-  const { id } = card.job;
-  const stop = new AbortController();
-  streams.set(id, stop);
-  let lastId = card.lastEventId ?? "";
-  try {
-    for await (const event of events(id, { signal: stop.signal, lastId })) {
-      lastId = event.id || lastId;
-      handle(card, event);
-    }
-  } catch (error) {
-    if (error instanceof Problem && error.status === 404) vanish(card);
-  } finally {
-    card.lastEventId = lastId;
-    streams.delete(id);
-    setTimeout(watchMore, isLive(card.job) ? 1500 : 0);
-  }
-}
-
-function handle(card, { type, data }) {
-  if (type === "done") update(data);
-  else if (type === "preview") card.showPreview(data);
-  else if (type === "progress" && isLive(card.job)) {
-    if (card.job.status === "queued") card.job = { ...card.job, status: "running" };
-    const known = card.job.progress; // the record knows a time that is left, events need not
-    update({ ...card.job, progress: { ...known, ...data, eta_s: data.eta_s ?? known.eta_s } });
-  } else if (type === "status" && isLive(card.job) && data.status) {
-    if (!["succeeded", "failed", "aborted"].includes(data.status)) update({ ...card.job, status: data.status });
-  }
-}
-
-function vanish(card) {
-  card.element.remove();
-  cards.delete(card.job.id);
-}
-
-// -- the list and the strip ---------------------------------------------------------------------------------------
-
-async function refresh() {
-  const [page, queues, workers] = await Promise.all([api.jobs(PAGE_SIZE), api.queues(), api.workers()]);
-  merge(page.jobs);
-  showStrip(queues.queues, workers.workers);
-  watchMore();
-  return page;
-}
-
-function showStrip(queues, workers) {
+/** The newest page may not reach down to what runs and waits, and only the records know the place in the queue. */
+async function catchUp(queues) {
   const sum = (name) => queues.reduce((total, queue) => total + queue[name], 0);
-  $("num-queued").textContent = sum("queued");
-  $("num-running").textContent = sum("running");
-  $("num-workers").textContent = workers.length;
-  $("lamp").dataset.state = workers.length === 0 ? "off" : sum("running") > 0 ? "working" : "on";
-  if (workers.length === 0 && sum("queued") > 0) notice("No worker is running: jobs wait until one starts.");
-  else if ($("notice").textContent.startsWith("No worker")) notice("");
+  numWaiting = sum("queued");
+  for (const [status, count] of [["running", sum("running")], ["queued", numWaiting]]) {
+    const known = jobs.all.filter((job) => job.status === status);
+    if (count === 0 && known.length === 0) continue;
+    const page = await api.jobs({ status, limit: MAX_LIVE });
+    for (const job of page.jobs) jobs.take(job);
+    if (page.cursor === null) await settle(known, page.jobs);
+  }
+  drawRest();
 }
 
-let lost = false;
-async function poll() {
-  if (!document.hidden && !$("key-dialog").open) {
+/** Those that the page holds for live and the complete list does not: look at each, an event of theirs was missed. */
+async function settle(known, found) {
+  const ids = new Set(found.map((job) => job.id));
+  for (const job of known.filter((each) => !ids.has(each.id) && jobs.get(each.id)?.status === each.status).slice(0, 20)) {
     try {
-      await (form.model ? refresh() : start());
-      if (lost) notice("");
-      lost = false;
+      jobs.take(await api.job(job.id));
     } catch (error) {
-      lost = error.status !== 401;
-      report(error);
+      if (error.status !== 404) throw error;
+      jobs.drop(job.id);
     }
   }
+}
+
+function showSystem(queues, workers) {
+  const sum = (name) => queues.reduce((total, queue) => total + queue[name], 0);
+  setText($("num-queued"), String(sum("queued")));
+  setText($("num-running"), String(sum("running")));
+  setText($("num-workers"), String(workers.length));
+  setText($("workers-word"), workers.length === 1 ? "worker" : "workers");
+  $("lamp").dataset.state = workers.length === 0 ? "off" : sum("running") > 0 ? "working" : "on";
+  notice("workers", workers.length === 0 && sum("queued") > 0 ? "No worker is running: jobs wait until one starts." : "");
+  system.draw(queues, workers);
+  filters.offer(queues.map((queue) => queue.model), jobs.all);
+}
+
+async function poll() {
+  if (!document.hidden && !keyDialog.isOpen) await refresh();
   setTimeout(poll, POLL_MS);
 }
 
-$("more").addEventListener("click", () =>
-  guarded(async () => {
-    const page = await api.jobs(PAGE_SIZE, cursor);
-    for (const job of page.jobs) add(job, false);
-    ({ cursor } = page);
-    $("more").hidden = cursor === null;
-  }),
-);
-
-document.addEventListener("visibilitychange", () => !document.hidden && guarded(refresh));
-document.addEventListener("keydown", (event) => {
-  if (event.key !== "Escape") return;
-  const card = [...cards.values()].find((each) => each.element.contains(event.target));
-  if (!card || card.parts.menu.hidden) return;
-  card.toggle(false);
-  card.buttons.more.focus();
-});
-
-// -- the key ------------------------------------------------------------------------------------------------------
-
-function askKey(error) {
-  $("change-key").hidden = false;
-  const dialog = $("key-dialog");
-  $("key-error").textContent = key.get() ? error?.message ?? "" : "";
-  $("key-error").hidden = !$("key-error").textContent;
-  if (!dialog.open) dialog.showModal();
-}
-
-$("change-key").addEventListener("click", () => askKey());
-$("key-form").addEventListener("submit", () => {
-  key.set($("key").value.trim());
-  $("key").value = "";
-  start();
-});
-
-async function start() {
-  try {
-    form.setModels(await api.models());
-    form.busy = false;
-    const page = await refresh();
-    ({ cursor } = page);
-    $("more").hidden = cursor === null;
-    $("empty").hidden = cards.size > 0;
-    if (key.get()) $("change-key").hidden = false;
-    notice("");
-    return true;
-  } catch (error) {
-    report(error);
-    return false;
-  }
-}
-
-start().then(() => setTimeout(poll, POLL_MS));
+document.addEventListener("visibilitychange", () => !document.hidden && refresh());
+poll();
+route();

@@ -157,7 +157,7 @@ def test_the_schema_describes_what_is_there(api: httpx.Client) -> None:
 
 
 def test_the_page_comes_with_its_policy(api: httpx.Client, settings: Settings) -> None:
-    for path, kind in (("/", "text/html"), ("/page/app.js", "javascript"), ("/page/style.css", "text/css")):
+    for path, kind in (("/", "text/html"), ("/page/app.js", "javascript"), ("/page/base.css", "text/css")):
         reply = api.get(path)
         assert reply.status_code == 200
         assert kind in reply.headers["content-type"]

@@ -217,7 +217,7 @@ def test_buckets_of_inputs() -> None:
     [
         ({"rate_limit": "60/minute"}, ("warn", "60/minute", "all callers together", "NAME:KEY")),
         ({"rate_limit": "60/minute", "api_keys": "ann:k"}, ("ok", "each name")),
-        ({"input_buckets": "photos/in"}, ("ok", "s3://photos/in/; outputs, in safelight, cannot")),
+        ({"input_buckets": "photos/in"}, ("ok", "s3://photos/in/ and ", "; outputs, in safelight, cannot")),
         ({"input_buckets": "photos,safelight"}, ("ok", "s3://photos/ and s3://safelight/")),
     ],
 )

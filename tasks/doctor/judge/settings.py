@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator, Mapping
 
+from tasks.artifacts import object_key
 from tasks.doctor.finding import Finding, fail, ok, warn
 from tasks.input_places import InputPlaces
 from tasks.settings import Settings
@@ -57,7 +58,8 @@ def _together(settings: Settings) -> Iterator[Finding]:
     elif settings.rate_limit:
         yield ok("settings.rate_limit", f"{settings.rate_limit} for each name in SAFELIGHT_API_KEYS")
     if settings.input_buckets:
-        places = InputPlaces.parse(settings.input_buckets, own=settings.s3_bucket)
-        has_own = any(bucket == settings.s3_bucket for bucket, _ in places.places)
-        outputs = "" if has_own else f"; outputs, in {settings.s3_bucket}, cannot be inputs again"
+        places = InputPlaces.of(settings)
+        an_output = object_key(settings.s3_prefix, "", "job", 1, 0, "png")
+        has_outputs = places.allow(settings.s3_bucket, an_output)
+        outputs = "" if has_outputs else f"; outputs, in {settings.s3_bucket}, cannot be inputs again"
         yield ok("settings.inputs", f"s3:// inputs come from {places}{outputs}")

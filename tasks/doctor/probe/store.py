@@ -72,7 +72,7 @@ class StoreProbe:
         """Raises `ConfigError` for an endpoint that is none."""
         self.place: Endpoints = endpoints(settings)
         self.bucket = settings.s3_bucket
-        self._input_places = InputPlaces.parse(settings.input_buckets, own=settings.s3_bucket).places
+        self._input_places = InputPlaces.of(settings).places
         self._limit_s, self._now = limit_s, now
         self._artifacts = ArtifactStore(settings, Patience(limit_s, 3 * limit_s, 1))
         self._client: Any = self._artifacts.client
