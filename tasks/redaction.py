@@ -49,6 +49,13 @@ def shown_uri(uri: str) -> str:
     return path + (mark and "?" + HIDDEN)
 
 
+def shown_origin(url: str) -> str:
+    """Scheme and host of a URL whose path may be a secret too."""
+    scheme, separator, rest = url.partition("://")
+    host = re.split(r"[/?#]", rest, maxsplit=1)[0].rpartition("@")[2]
+    return f"{scheme}{separator}{host}/{HIDDEN}"
+
+
 class Redactor:
     """`mask`, and the secrets of this process wherever they stand."""
 

@@ -55,6 +55,12 @@ _MEANINGS: Sequence[tuple[str, str]] = (
         + _URL,
     ),
     (
+        # TLS 1.3 refuses a client after its handshake: what was sent meanwhile may fail before the reason is read.
+        r"EOF occurred in violation of protocol",
+        "Redis at {place} ended the TLS connection: it wants a client's certificate, or does not accept ours: check "
+        "ssl_certfile and ssl_keyfile in " + _URL,
+    ),
+    (
         r"closed by server|Connection reset",
         "Redis at {place} closed the connection ({text}): it may be restarting, speak TLS only (rediss:// in "
         + _URL

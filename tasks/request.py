@@ -20,7 +20,7 @@ from pydantic import (
 
 from tasks.errors import InvalidRequest
 from tasks.output_prefix import clean_prefix
-from tasks.redaction import shown_uri
+from tasks.redaction import shown_origin, shown_uri
 
 MAX_SEED = 2**63 - 1
 MAX_METADATA_BYTES = 16 * 1024
@@ -134,9 +134,8 @@ class GenerationRequest(BaseModel):
     #: Drawn and recorded when absent; output k uses seed + k.
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
     num_outputs: Annotated[int, Field(ge=1, le=16)] = 1
-    #: Not shown by `repr`, as other URLs: presigned ones carry a signature, and `data:` ones megabytes.
-    image: Annotated[MediaURI | None, Field(repr=False)] = None
-    mask_image: Annotated[MediaURI | None, Field(repr=False)] = None
+    image: MediaURI | None = None
+    mask_image: MediaURI | None = None
     strength: Annotated[float, Field(gt=0, le=1)] | None = None
     num_frames: Annotated[int, Field(ge=1, le=10_000)] | None = None
     fps: Annotated[float, Field(gt=0, le=240)] | None = None
@@ -153,7 +152,7 @@ class GenerationRequest(BaseModel):
     group: Annotated[str, Field(min_length=1, max_length=128), _Encodable] | None = None
     #: A newer job of the group aborts the older ones.
     supersede: bool = False
-    webhook_url: Annotated[WebhookURL | None, Field(repr=False)] = None
+    webhook_url: WebhookURL | None = None
     #: Denoising steps between previews; 0 is off.
     preview_every: Annotated[int, Field(ge=0, le=1_000)] = 0
     #: A relative folder; ends in `/` once checked.
@@ -164,10 +163,13 @@ class GenerationRequest(BaseModel):
     _prefix_is_a_folder = field_validator("output_prefix")(clean_prefix)
 
     def __repr_args__(self) -> Iterator[tuple[str | None, Any]]:
-        """For logs and tracebacks: URIs without what signs them or logs in."""
+        """For logs and tracebacks: URIs without what signs them or logs in; of a webhook even the path may be a key."""
         for name, value in super().__repr_args__():
-            is_uri = name in ("image", "mask_image", "webhook_url") and value is not None
-            yield name, shown_uri(value) if is_uri else value
+            if name in ("image", "mask_image") and value is not None:
+                value = shown_uri(value)
+            elif name == "webhook_url" and value is not None:
+                value = shown_origin(value)
+            yield name, value
 
     @field_validator("metadata")
     @classmethod

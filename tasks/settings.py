@@ -24,7 +24,7 @@ class Settings(BaseSettings):
     )
 
     #: Holds a password, so it is not shown.
-    redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix|sentinel)://", repr=False)] = "redis://127.0.0.1:6379/0"
+    redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix|sentinel)://")] = "redis://127.0.0.1:6379/0"
     #: Before every key of ours. Use a hash tag such as `{safelight}:` on a Redis Cluster.
     key_prefix: str = "safelight:"
     s3_endpoint_url: str | None = None

@@ -15,7 +15,7 @@ from api_stub.problems import Problem
 from tests.integration.openai_stand import KEY, Stand
 
 METHODS = {"get", "post", "put", "patch", "delete"}
-#: Of design: what outside programs may rely on.
+#: What outside programs may rely on.
 ROUTES = {
     "POST /v1/jobs", "POST /v1/jobs/batch", "GET /v1/jobs", "GET /v1/jobs/{job_id}", "POST /v1/jobs/{job_id}/abort",
     "POST /v1/jobs/{job_id}/replay", "GET /v1/jobs/{job_id}/events", "GET /v1/jobs/{job_id}/outputs",
@@ -24,6 +24,11 @@ ROUTES = {
     "POST /v1/images/generations", "POST /v1/images/edits", "POST /v1/videos", "GET /v1/videos",
     "GET /v1/videos/{video_id}", "DELETE /v1/videos/{video_id}", "GET /v1/videos/{video_id}/content",
     "GET /healthz", "GET /readyz", "GET /metrics",
+    # Beyond it.
+    "POST /v1/jobs/abort", "GET /v1/jobs/{job_id}/explain", "GET /v1/events", "POST /v1/workers/{name}/drain",
+    "GET /v1/dead-letters", "GET /v1/dead-letters/{job_id}", "POST /v1/dead-letters/{job_id}/retry",
+    "DELETE /v1/dead-letters/{job_id}", "GET /v1/webhooks", "POST /v1/webhooks/{job_id}/retry",
+    "DELETE /v1/webhooks/{job_id}",
 }  # fmt: skip
 
 

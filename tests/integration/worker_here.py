@@ -53,7 +53,9 @@ class WorkerHere:
         }
         self.generate = Generate(worker="here", lease_s=30, max_attempts=3, stall_s=60, **surroundings)
         engines = {"tiny": engine}
-        self.announcer = Announcer("here:1", "here", ["tiny"], engines, self.attempts, self.figures, lambda: False)
+        self.announcer = Announcer(
+            "here:1", "here", ["tiny"], engines, self.attempts, self.figures, lambda: False, lambda: None
+        )
 
     def run(self, job_id: str) -> str:
         word = self.generate.run(job_id)
