@@ -104,7 +104,8 @@ def acl_line(
     commands = [*_CONNECTING, *sorted(sent.keys() - {*_CONNECTING, "watch"})]  # watch: of @transaction
     keys = " ".join(f"~{pattern}" for pattern in key_patterns(prefix, submit_queues))
     granted = " ".join(f"+{command}" for command in commands)
-    return f"ACL SETUSER {user} resetkeys {keys} resetchannels &/{db}.celery.pidbox -@all {granted}"
+    channels = f"&/{db}.celery.pidbox &/{db}.celeryev/*"  # without the second, which no start asks for, events get lost
+    return f"ACL SETUSER {user} resetkeys {keys} resetchannels {channels} -@all {granted}"
 
 
 def granting(missing: Sequence[str], prefix: str, submit_queues: Iterable[str] = ()) -> list[str]:
