@@ -119,17 +119,18 @@ class AsyncClient(AsyncOperatorCalls):
         return after
 
     async def events(self, job_id: str, *, after: str = "0") -> AsyncIterator[Event]:
-        await self.store.get(job_id)
+        has_ended = (await self.store.get(job_id)).status.is_terminal
         while True:
-            events = await self.store.events(job_id, after=after, block_s=READ_S)
+            events = await self.store.events(job_id, after=after, block_s=0.0 if has_ended else READ_S)
             for event in events:
                 yield event
                 if event.type == "done":
                     return
                 after = event.id
-            has_ended = not events and (await self.store.get(job_id)).status.is_terminal
-            if has_ended and not await self.store.events(job_id, after=after):
-                return
+            if not events:
+                if has_ended:
+                    return
+                has_ended = (await self.store.get(job_id)).status.is_terminal
 
     async def explain(self, job_id: str) -> Explanation:
         return explain(await self.store.explain(job_id))

@@ -126,16 +126,18 @@ class Client(OperatorCalls):
 
     def events(self, job_id: str, *, after: str = "0") -> Iterator[Event]:
         """Events after the given id, as they come; ends after `done`. Raises `UnknownJob`."""
-        self.store.get(job_id)
+        has_ended = self.store.get(job_id).status.is_terminal
         while True:
-            events = self.store.events(job_id, after=after, block_s=READ_S)
+            events = self.store.events(job_id, after=after, block_s=0.0 if has_ended else READ_S)
             for event in events:
                 yield event
                 if event.type == "done":
                     return
                 after = event.id
-            if not events and self.store.get(job_id).status.is_terminal and not self.store.events(job_id, after=after):
-                return  # the caller has seen `done`
+            if not events:
+                if has_ended:
+                    return  # the caller has seen `done`
+                has_ended = self.store.get(job_id).status.is_terminal
 
     def explain(self, job_id: str) -> Explanation:
         """Why it waits, with whom it runs, what it cost. Raises `UnknownJob`."""
