@@ -10,6 +10,11 @@ if TYPE_CHECKING:
     from tasks.settings import Settings
 
 
+def uploads_folder(prefix: str) -> str:
+    """Where the API keeps the pictures that come with a request."""
+    return "/".join([*(part for part in prefix.split("/") if part), "inputs", ""])
+
+
 @dataclass(frozen=True, slots=True)
 class InputPlaces:
     """Pairs of a bucket and a folder in it; the folder is empty or ends in `/`."""
@@ -28,7 +33,7 @@ class InputPlaces:
 
     @classmethod
     def of(cls, settings: Settings) -> InputPlaces:
-        return cls.parse(settings.input_buckets, settings.s3_bucket, f"{settings.s3_prefix}inputs/")
+        return cls.parse(settings.input_buckets, settings.s3_bucket, uploads_folder(settings.s3_prefix))
 
     def allow(self, bucket: str, key: str) -> bool:
         """A key that climbs is refused: some stores, and proxies before them, follow `..`."""

@@ -16,6 +16,7 @@ from api_stub.openai.errors import OpenAIError
 from tasks.artifacts import ArtifactStore, UploadFailed
 from tasks.decode import FORMATS, InvalidImage, decode, opacity
 from tasks.errors import StoreUnavailable
+from tasks.input_places import uploads_folder
 
 _TYPES = {"PNG": "image/png", "JPEG": "image/jpeg", "WEBP": "image/webp", "GIF": "image/gif"}
 
@@ -76,7 +77,7 @@ def _mask_from(data: bytes, picture: Picture) -> Picture:
 def _keep(artifacts: ArtifactStore, prefix: str, picture: Picture) -> str:
     digest = hashlib.sha256(picture.data).hexdigest()
     extension = picture.content_type.rpartition("/")[2]
-    key = "/".join([*(part for part in prefix.split("/") if part), "inputs", f"{digest}.{extension}"])
+    key = f"{uploads_folder(prefix)}{digest}.{extension}"
     artifacts.ensure_bucket()
     try:
         return artifacts.put(key, picture.data, picture.content_type, digest)

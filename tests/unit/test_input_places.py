@@ -39,7 +39,7 @@ def test_everything_else_may_not(bucket: str, key: str) -> None:
 
 
 def test_what_the_api_keeps_for_a_request_may_be_read_whatever_is_listed() -> None:
-    settings = Settings(s3_bucket="own", s3_prefix="prod/", input_buckets="assets/public/")
+    settings = Settings(s3_bucket="own", s3_prefix="prod", input_buckets="assets/public/")
     places = InputPlaces.of(settings)
     assert places.allow("own", "prod/inputs/0a1b") and not places.allow("own", "prod/0.png")
 
