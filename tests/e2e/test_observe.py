@@ -46,7 +46,7 @@ def types_of(events: list[dict[str, Any]]) -> set[str]:
 
 def test_a_worker_is_seen_from_outside(settings: Settings, tmp_path: Path) -> None:
     port = free_port()
-    more = {"metrics_port": port, "look_ahead_rows": 0, "log_format": "json"}
+    more = {"metrics_port": port, "look_ahead_rows": 1, "log_format": "json"}
     with fleet(settings, tmp_path / "n", fake=f"step_ms={1000 * STEP_S}", max_batch_rows=1, **more) as running:
         early = running.submit()
         assert [reason.code for reason in running.client.explain(early.id).reasons] == ["no_worker"]
@@ -82,11 +82,14 @@ def estimates_are_measured(running: Fleet) -> None:
 def explanations_are_true(running: Fleet) -> None:
     jobs = [running.submit(num_inference_steps=200, width=16 + 8 * (n == 1)) for n in range(5)]
     running.wait_step(jobs[0], 2)
-    eventually(lambda: bool(running.client.explain(jobs[1].id).running), 20, "a beat told what runs")
+
+    def differs() -> list[list[str]]:
+        return [list(company.differs_in) for company in running.client.explain(jobs[1].id).running]
+
+    eventually(lambda: differs() == [["width"]], 20, "a beat told what runs now, and not what ran before")
     with running_api(running.settings) as url:
         told = httpx.get(f"{url}/v1/jobs/{jobs[1].id}/explain").json()
         assert httpx.get(f"{url}/v1/jobs/nobody/explain").status_code == 404
-    assert told["running"][0]["differs_in"] == ["width"]
     assert {"waits_for_batch", "differs"} <= {reason["code"] for reason in told["reasons"]}
     waiting = [running.client.explain(job.id) for job in jobs]
     queued = [told for told in waiting if told.status == "queued"]
