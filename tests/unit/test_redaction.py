@@ -49,15 +49,9 @@ def test_the_values_of_this_process_are_hidden_wherever_they_stand() -> None:
     settings = Settings(
         redis_url="redis://:hunter2%40home@r:6379/0", webhook_secret=SecretStr("first-one second-one"), api_keys=None
     )
-    secrets = secrets_of(
-        settings,
-        {
-            "AWS_SECRET_ACCESS_KEY": "aws-secret",
-            "HF_TOKEN": "hub-token",
-            "HOME": "/home/me",
-            "AWS_ACCESS_KEY_ID": "an-id",
-        },
-    )
+    environ = {"AWS_SECRET_ACCESS_KEY": "aws-secret", "HF_TOKEN": "hub-token"}
+    told = {"HOME": "/home/me", "AWS_ACCESS_KEY_ID": "safelight"}
+    secrets = secrets_of(settings, environ | told)
     text = "hunter2@home hunter2%40home first-one second-one aws-secret hub-token /home/me safelight"
     assert Redactor(secrets)(text).split() == ["***"] * 6 + list(told.values())
 
