@@ -2,6 +2,8 @@
 #
 #   docker build --target api -t safelight-api .
 #   docker build --target worker -t safelight-worker .        add --build-arg TORCH_INDEX_URL=… for another build of torch
+#
+# --build-arg OTEL=1 adds OpenTelemetry to either; docs/observability.md says what it exports.
 
 FROM python:3.11-slim AS base
 ENV PATH=/opt/venv/bin:$PATH \
@@ -28,13 +30,15 @@ COPY --from=requirements /opt/safelight/base.txt ./
 RUN pip install -c constraints.txt -r base.txt
 
 FROM dependencies AS api-dependencies
-COPY --from=requirements /opt/safelight/api.txt ./
-RUN pip install -c constraints.txt -r api.txt
+ARG OTEL=
+COPY --from=requirements /opt/safelight/api.txt /opt/safelight/otel.txt ./
+RUN pip install -c constraints.txt -r api.txt ${OTEL:+-r otel.txt}
 
 FROM dependencies AS worker-dependencies
 ARG TORCH_INDEX_URL=
-COPY --from=requirements /opt/safelight/worker.txt ./
-RUN pip install -c constraints.txt ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} -r worker.txt
+ARG OTEL=
+COPY --from=requirements /opt/safelight/worker.txt /opt/safelight/otel.txt ./
+RUN pip install -c constraints.txt ${TORCH_INDEX_URL:+--extra-index-url "$TORCH_INDEX_URL"} -r worker.txt ${OTEL:+-r otel.txt}
 
 FROM dependencies AS code
 COPY pyproject.toml README.md LICENSE ./

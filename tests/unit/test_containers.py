@@ -12,6 +12,7 @@ import yaml
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+NAMES = ("worker", "worker-gpu")
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -24,7 +25,7 @@ def test_a_service_gains_no_rights(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
-@pytest.mark.parametrize("name", ["api", "worker"])
+@pytest.mark.parametrize("name", ["api", "worker", "worker-gpu"])
 def test_our_own_have_none_and_cannot_write_their_image(name: str) -> None:
     assert SERVICES[name]["read_only"] is True
     assert "cap_add" not in SERVICES[name]
@@ -38,3 +39,14 @@ def test_the_images_leave_root_and_hold_no_secret() -> None:
         assert user < stages[stage].rindex("CMD [")
     assert not re.search(r"(SECRET|TOKEN|PASSWORD|AWS_|API_KEY)\w*=", text)
     assert "COPY . " not in text, "what lies beside the code stays out"
+
+
+def test_the_profile_gpu_differs_from_the_worker_in_its_device_alone() -> None:
+    own = {"image", "build", "environment", "deploy", "profiles"}
+    worker, gpu = ({key: value for key, value in SERVICES[name].items() if key not in own} for name in NAMES)
+    assert worker == gpu
+    assert SERVICES["worker-gpu"]["profiles"] == ["gpu"] and "profiles" not in SERVICES["worker"]
+    added = SERVICES["worker-gpu"]["environment"].keys() ^ SERVICES["worker"]["environment"].keys()
+    assert added == {"NVIDIA_DRIVER_CAPABILITIES"}
+    override = yaml.safe_load((ROOT / "compose.gpu.yml").read_text("utf-8"))["services"]["worker"]
+    assert override["deploy"] == SERVICES["worker-gpu"]["deploy"]
