@@ -1,6 +1,7 @@
 """Exit 0 if the worker of this container, known by its name, has a live beat. A health check: imports no torch.
 
-With `--live` a Redis that does not answer is no fault of the worker's: what restarts it would only end the work in hand.
+With `--live` a Redis that does not answer is no fault of the worker's: what restarts it would only end the work in
+hand.
 """
 
 from __future__ import annotations

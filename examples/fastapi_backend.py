@@ -4,8 +4,8 @@
     export SAFELIGHT_REDIS_URL=… SAFELIGHT_WEBHOOK_SECRET=whsec_… BACKEND_URL=https://backend.example.com
     uvicorn examples.fastapi_backend:app --port 9000
 
-The worker has the same SAFELIGHT_WEBHOOK_SECRET. BACKEND_URL is this program as the worker reaches it; on one machine the
-worker needs SAFELIGHT_ALLOW_PRIVATE_URLS=true for that.
+The worker has the same SAFELIGHT_WEBHOOK_SECRET. BACKEND_URL is this program as the worker reaches it; on one machine
+the worker needs SAFELIGHT_ALLOW_PRIVATE_URLS=true for that.
 """
 
 from __future__ import annotations

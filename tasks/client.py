@@ -93,7 +93,7 @@ class Client(OperatorCalls):
         return created
 
     def get(self, job_id: str) -> Job:
-        """Raises `UnknownJob`."""
+        """The job as it is now. Raises `UnknownJob`."""
         return self.store.get(job_id)
 
     def wait(self, job_id: str, timeout_s: float) -> Job:
@@ -164,6 +164,7 @@ class Client(OperatorCalls):
         return self.create(self.store.get(job_id).request).job
 
     def close(self) -> None:
+        """Give the connections back; leaving a `with` does it as well."""
         self._hinter.close()
         self._redis.close()
 

@@ -64,9 +64,11 @@ class _Record(BaseModel):
 
 
 class Progress(_Record):
+    #: Where it is now.
     stage: Stage = "queued"
     #: Denoising steps done, of `num_steps`.
     step: int = 0
+    #: Of the whole job.
     num_steps: int = 0
     #: 0 to 1 over the whole job, uploads included.
     fraction: float = 0.0
@@ -77,30 +79,49 @@ class Progress(_Record):
 
 
 class Output(_Record):
+    #: `s3://bucket/key`; `/v1/jobs/{id}/outputs/{n}` redirects to a link.
     uri: str
+    #: As the object has it.
     content_type: str
+    #: Pixels; null for sounds.
     width: int | None = None
+    #: Pixels; null for sounds.
     height: int | None = None
+    #: Of a video.
     num_frames: int | None = None
+    #: Of a video or a sound.
     duration_s: float | None = None
+    #: That alone makes this output again.
     seed: int
+    #: Of the object.
     size_bytes: int
+    #: Of the object, in hexadecimal.
     sha256: str
 
 
 class JobError(_Record):
+    #: For programs.
     type: ErrorType
+    #: For people; names the field of a wrong request.
     message: str
+    #: Whether another attempt may do better.
     retryable: bool = False
+    #: The attempt that failed.
     attempt: int = 0
 
 
 class JobMetrics(_Record):
+    #: Until the device began with it.
     queue_ms: float | None = None
+    #: Inputs fetched and decoded, texts encoded.
     preprocess_ms: float | None = None
+    #: All steps.
     denoise_ms: float | None = None
+    #: Latents to pixels.
     decode_ms: float | None = None
+    #: Encoded, stored and verified.
     upload_ms: float | None = None
+    #: From acceptance to the end of the last attempt.
     total_ms: float | None = None
     #: Mean number of rows that shared the forward passes of this job.
     batch_size_mean: float | None = None
@@ -122,24 +143,35 @@ class Batching(_Record):
 class Job(_Record):
     """One submission and everything that is known of it."""
 
+    #: A ULID, or the client's own.
     id: str
+    #: docs/states.md has the whole machine.
     status: JobStatus
+    #: Resolved: every default and the seed filled in.
     request: GenerationRequest
     #: The dead letter of which this job is the retry.
     retry_of: str | None = None
+    #: How far it is.
     progress: Progress = Progress()
     #: Grows with each claim; the fencing token of that run. 0: never claimed.
     attempt: int = 0
+    #: That runs it, or ran it last.
     worker: str | None = None
+    #: UTC, RFC 3339, as every time here.
     created_at: Timestamp
+    #: Of the last attempt.
     started_at: Timestamp | None = None
+    #: When it ended.
     finished_at: Timestamp | None = None
+    #: What was stored, in the order of the seeds.
     outputs: tuple[Output, ...] = ()
+    #: Why it failed.
     error: JobError | None = None
     #: One for each failed or lost attempt.
     errors: tuple[JobError, ...] = ()
     #: What was changed in the input: rotated, alpha flattened, prompt truncated, size rounded.
     warnings: tuple[str, ...] = ()
+    #: What it took.
     metrics: JobMetrics = JobMetrics()
 
     def to_json(self) -> dict[str, Any]:

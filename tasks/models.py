@@ -22,43 +22,70 @@ class _Spec(BaseModel):
 
 
 class ModelDefaults(_Spec):
+    #: Pixels.
     height: Annotated[int, Field(ge=8)] = 512
+    #: Pixels.
     width: Annotated[int, Field(ge=8)] = 512
+    #: Denoising steps.
     num_inference_steps: Annotated[int, Field(ge=1)] = 30
+    #: How closely the result follows the prompt.
     guidance_scale: Annotated[float, Field(ge=0, le=100, allow_inf_nan=False)] = 5.0
+    #: How far to move from an input picture.
     strength: Annotated[float, Field(gt=0, le=1)] = 0.8
+    #: What should not appear.
     negative_prompt: str | None = None
+    #: Video: frames.
     num_frames: Annotated[int, Field(ge=1)] | None = None
+    #: Video: frames a second.
     fps: Annotated[float, Field(gt=0, le=240)] | None = None
+    #: Audio or video: seconds.
     duration_s: Annotated[float, Field(gt=0)] | None = None
+    #: The modality's own default when absent: png, mp4 or wav.
     output_format: OutputFormat | None = None
 
 
 class ModelLimits(_Spec):
     #: Height and width are multiples of this, in pixels.
     size_multiple: Annotated[int, Field(ge=1)] = 8
+    #: The smallest height and width.
     min_size: Annotated[int, Field(ge=1)] = 64
+    #: The largest height and width.
     max_size: Annotated[int, Field(ge=1)] = 2048
+    #: The most `num_inference_steps`.
     max_steps: Annotated[int, Field(ge=1)] = 150
+    #: The most `num_outputs`.
     max_outputs: Annotated[int, Field(ge=1, le=16)] = 16
     #: height x width x num_outputs (x num_frames).
     max_pixels: Annotated[int, Field(ge=1)] = 2**26
+    #: The most `num_frames`.
     max_frames: Annotated[int, Field(ge=1)] = 257
+    #: The longest `duration_s`.
     max_duration_s: Annotated[float, Field(gt=0)] = 60.0
 
 
 class ModelSpec(_Spec):
+    #: That of the table.
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$")]
-    #: A hub id, a folder in diffusers' format, or `bundled:tiny`.
+    #: A hub id, a folder in diffusers' format (an absolute path, or `./…`), or `bundled:tiny`.
     source: str
+    #: A commit of the hub's repository: pin it, and every worker has the same weights.
     revision: str | None = None
+    #: What it makes.
     modality: Modality = "image"
+    #: Of the weights; auto: float32 on a CPU, bfloat16 on CUDA that has it, else float16.
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
+    #: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
     device: str = "auto"
+    #: `step`: requests join and leave at every denoise step; `request`: whole calls are batched; `auto`: step where it
+    #: is proved right.
     mode: Literal["auto", "request", "step"] = "auto"
+    #: Pictures that denoise together; guidance doubles them inside the pipeline.
     max_batch_rows: Annotated[int, Field(ge=1, le=1024)] = 4
+    #: How long the first of a batch waits for company.
     admission_wait_ms: Annotated[float, Field(ge=0, le=10_000)] = 20.0
+    #: `model`: parts wait in RAM and visit the GPU one by one; `sequential`: layer by layer, very slow.
     offload: Literal["none", "model", "sequential"] = "none"
+    #: torch.compile of the denoiser: minutes at the first job of each size, faster afterwards; needs a C compiler.
     compile: bool = False
     #: The VAE works on overlapping tiles of large pictures: less memory, faint seams.
     vae_tiling: bool = False
@@ -68,6 +95,7 @@ class ModelSpec(_Spec):
     attention_backend: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     #: Step mode: encoded texts that are kept for prompts that come again, MiB of the device's memory; 0 is none.
     prompt_cache_mb: Annotated[int, Field(ge=0, le=65_536)] = 64
+    #: A class of diffusers in place of the one that the folder names.
     pipeline_class: str | None = None
     #: Pickled weights run code when they load; only for a source you trust.
     allow_pickle: bool = False

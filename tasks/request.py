@@ -124,24 +124,42 @@ class GenerationRequest(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=False)
 
+    #: A name of the models file; the first when absent.
     model: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    #: What to make.
     prompt: Annotated[str, Field(min_length=1, max_length=10_000), _Encodable]
+    #: What should not appear.
     negative_prompt: Annotated[str, Field(max_length=10_000), _Encodable] | None = None
+    #: Pixels; what the model's limits allow, and a multiple of `size_multiple`.
     height: Annotated[int, Field(ge=8, le=16_384)] | None = None
+    #: As `height`.
     width: Annotated[int, Field(ge=8, le=16_384)] | None = None
+    #: Denoising steps.
     num_inference_steps: Annotated[int, Field(ge=1, le=1_000)] | None = None
+    #: How closely the result follows the prompt.
     guidance_scale: Annotated[float, Field(ge=0, le=100)] | None = None
     #: Drawn and recorded when absent; output k uses seed + k.
     seed: Annotated[int, Field(ge=0, le=MAX_SEED)] | None = None
+    #: Pictures, videos or sounds of this job.
     num_outputs: Annotated[int, Field(ge=1, le=16)] = 1
+    #: Start from this picture: an `s3://`, `https://` or `data:` URI.
     image: MediaURI | None = None
+    #: Repaint the white of this mask; needs `image`.
     mask_image: MediaURI | None = None
+    #: How far to move from `image`.
     strength: Annotated[float, Field(gt=0, le=1)] | None = None
+    #: Video: frames.
     num_frames: Annotated[int, Field(ge=1, le=10_000)] | None = None
+    #: Video: frames a second.
     fps: Annotated[float, Field(gt=0, le=240)] | None = None
+    #: Audio or video: seconds.
     duration_s: Annotated[float, Field(gt=0, le=3_600)] | None = None
+    #: One of the model's `noise_schedulers`.
     noise_scheduler: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    #: Adapters of the model, each `{name, scale}`; the scale is 1 when absent.
     loras: Annotated[tuple[LoraRequest, ...], BeforeValidator(_at_most_16)] = ()
+    #: `png`, `jpeg`, `webp` for pictures, `mp4`, `webp`, `gif` for videos, `wav`, `flac` for sounds; the first of each
+    #: is the default.
     output_format: OutputFormat | None = None
     #: 9 goes first.
     priority: Annotated[int, Field(ge=0, le=9)] = 5
@@ -149,14 +167,17 @@ class GenerationRequest(BaseModel):
     deadline_s: Annotated[float, Field(gt=0, le=30 * 86_400)] | None = None
     #: Never batched with others: bit-equal to a solo run.
     exact: bool = False
+    #: A name to list and abort jobs by.
     group: Annotated[str, Field(min_length=1, max_length=128), _Encodable] | None = None
     #: A newer job of the group aborts the older ones.
     supersede: bool = False
+    #: Told when the job ends.
     webhook_url: WebhookURL | None = None
     #: Denoising steps between previews; 0 is off.
     preview_every: Annotated[int, Field(ge=0, le=1_000)] = 0
     #: A relative folder; ends in `/` once checked.
     output_prefix: Annotated[str, _Encodable] = ""
+    #: JSON of yours, at most 16 KiB, returned as it is.
     metadata: dict[str, Any] = Field(default_factory=dict)
 
     _numbers_are_numbers = field_validator(*_NUMBERS, mode="before")(_no_boolean)

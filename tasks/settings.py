@@ -23,54 +23,76 @@ class Settings(BaseSettings):
         env_prefix="SAFELIGHT_", env_ignore_empty=True, frozen=True, extra="ignore", hide_input_in_errors=True
     )
 
-    #: Holds a password, so it is not shown.
+    #: `redis://`, `rediss://` (TLS), `unix://`, or `sentinel://h1:26379;sentinel://h2:26379/0?master_name=m`; logins
+    #: and certificates: docs/redis.md. It may hold a password, so it is not shown.
     redis_url: Annotated[str, Field(pattern=r"^(rediss?|unix|sentinel)://")] = "redis://127.0.0.1:6379/0"
-    #: Before every key of ours. Use a hash tag such as `{safelight}:` on a Redis Cluster.
+    #: Before every key of ours; a hash tag such as `{safelight}:` on a Redis Cluster. Celery's queues have no prefix:
+    #: give two systems two databases.
     key_prefix: str = "safelight:"
+    #: The store as workers and API reach it; unset: AWS.
     s3_endpoint_url: str | None = None
-    #: The host in presigned URLs, as browsers reach it; default: the endpoint itself.
+    #: The host in presigned URLs, as clients reach it; unset: the endpoint.
     s3_public_endpoint_url: str | None = None
+    #: Created at the start if it is not there.
     s3_bucket: Annotated[str, Field(min_length=3, max_length=63)] = "safelight"
+    #: Before every object's key.
     s3_prefix: str = ""
+    #: The region that requests are signed for.
     s3_region: str = "us-east-1"
+    #: A models file (docs/reference/models.md); unset: the bundled model.
     models: Path | None = None
-    #: A running attempt that has not renewed for this long is lost.
+    #: A running attempt that has not renewed for this long is lost, and its job runs again.
     lease_s: Annotated[float, Field(ge=1, le=3_600)] = 15.0
-    #: Failed attempts after which a job fails for good. Lost ones are counted apart: see `JobStore.reap`.
+    #: Failed attempts after which a job fails for good; crashes are counted apart (docs/states.md).
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
+    #: How long the record of an ended job is kept; pictures stay until the bucket's lifecycle rule.
     result_ttl_s: Annotated[float, Field(ge=60)] = 7 * 86_400.0
-    #: The record of a dead letter stays this long, or for `result_ttl_s` if that is longer.
+    #: How long the record of a dead letter is kept; at least `SAFELIGHT_RESULT_TTL_S`.
     dead_letter_ttl_s: Annotated[float, Field(ge=60)] = 30 * 86_400.0
+    #: Queued jobs beyond which new ones are refused (HTTP 429).
     max_queued: Annotated[int, Field(ge=1)] = 100_000
-    #: Queues that carry `safelight.submit`. Add `celery` only if no other Celery app shares this Redis database.
+    #: Celery queues, comma-separated, on which workers take `safelight.submit`. Add `celery`, the default of producers,
+    #: only if no other Celery app shares this Redis database; compose does.
     submit_queues: str = "safelight.submit"
-    #: Jobs that one worker holds beyond a full batch: they load inputs, wait for their batch, or upload.
+    #: Jobs that a worker holds beyond a full batch: they load inputs, wait for their batch, or upload.
     look_ahead_rows: Annotated[int, Field(ge=0, le=1024)] = 8
+    #: How often a worker looks for aborts.
     abort_poll_s: Annotated[float, Field(gt=0, le=5)] = 0.1
+    #: How often it writes progress.
     progress_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.25
+    #: How long running jobs may go on after SIGTERM.
     drain_grace_s: Annotated[float, Field(ge=0, le=3_600)] = 25.0
-    #: A running batch that reports no step for this long has hung its device: the worker leaves with exit code 1.
+    #: A running batch that reports no step for so long has hung its device: the worker leaves with exit code 1. Keep it
+    #: above the longest first step of a compiled model.
     stall_s: Annotated[float, Field(ge=1)] = 900.0
-    #: How long finished pictures are kept while the object store is away.
+    #: How long finished pictures are held while the object store is away.
     upload_patience_s: Annotated[float, Field(ge=1)] = 900.0
+    #: Signs webhooks (`whsec_…`); several, separated by spaces, while one is replaced.
     webhook_secret: SecretStr | None = None
     #: Lets input URLs and webhooks reach private addresses. For development.
     allow_private_urls: bool = False
-    #: Comma-separated bearer tokens, `KEY` or `NAME:KEY`; unset: no authentication.
+    #: Bearer tokens, comma-separated: `KEY`, or `NAME:KEY` (docs/operations.md#keys). Unset: everybody who reaches the
+    #: port may call.
     api_keys: SecretStr | None = None
-    #: Jobs that one key may send, as `60/minute`; over all API processes.
+    #: Jobs that one name may send, as `60/minute` (second, minute, hour, day); over all API processes. HTTP only.
     rate_limit: Annotated[str, Field(pattern=f"^{RATE}$")] | None = None
-    #: Web origins, comma-separated, whose pages may call the API; `*`: all.
+    #: Web origins, comma-separated, whose pages may call the API from a browser; `*`: all; empty: its own page alone.
     cors_origins: Annotated[str, Field(pattern=rf"^({_ORIGIN}( *, *{_ORIGIN})*)?$")] = ""
-    #: From where `s3://` inputs are read: `bucket` or `bucket/folder`, comma-separated; empty: the own bucket.
+    #: From where `s3://` inputs are read: `bucket` or `bucket/folder`, comma-separated; empty: the own bucket alone. A
+    #: list replaces that, so name the own bucket too if outputs are to be inputs again.
     input_buckets: Annotated[str, Field(pattern=rf"^({_PLACE}( *, *{_PLACE})*)?$")] = ""
+    #: The largest body that the API reads.
     max_body_bytes: Annotated[int, Field(ge=1024)] = 20 * 1024 * 1024
-    #: How long a call of the OpenAI-compatible images routes waits for its job.
+    #: How long a call of `/v1/images/…` waits for its job before it answers 504. Keep it below the idle timeout of
+    #: whatever proxy stands in front.
     sync_wait_s: Annotated[float, Field(gt=0, le=3_600)] = 300.0
+    #: What a worker calls itself. In a container the host name is the container's id, in Kubernetes the pod's name.
     worker_name: str = Field(default_factory=socket.gethostname)
+    #: `debug`, `info`, `warning` or `error`.
     log_level: Annotated[str, Field(pattern=r"^(debug|info|warning|error)$")] = "info"
+    #: `text`, or `json`: one object a line (docs/observability.md).
     log_format: Annotated[str, Field(pattern=r"^(text|json)$")] = "text"
-    #: A worker serves its own metrics there; unset: nowhere. The API has them all either way.
+    #: A worker serves its own metrics on this port; the API has them all either way.
     metrics_port: Annotated[int, Field(ge=1, le=65_535)] | None = None
 
     @property

@@ -39,7 +39,9 @@ def build(folder: Path, built: list[Resource] | None = None) -> list[Resource]:
     for name in plan.get("components", ()):
         build(folder / name, found)
     for patch in plan.get("patches", ()):
-        _patch(patch["target"], yaml.safe_load(patch.get("patch") or (folder / patch["path"]).read_text("utf-8")), found)
+        _patch(
+            patch["target"], yaml.safe_load(patch.get("patch") or (folder / patch["path"]).read_text("utf-8")), found
+        )
     for image in plan.get("images", ()):
         _set_image(image, found)
     return found

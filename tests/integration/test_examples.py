@@ -1,4 +1,4 @@
-"""The backends of `examples/`, each on a real server, with the real Redis, object store and sender of webhooks behind."""
+"""The backends of `examples/`, each on a real server, with real Redis, object store and sender of webhooks behind."""
 
 from __future__ import annotations
 

@@ -23,9 +23,7 @@ HOME = ROOT / "deploy/kubernetes"
 RELEASE = "1.32"
 OVERLAYS = {name: build(HOME / "overlays" / name) for name in ("cpu", "nvidia")}
 FOR_CLUSTERS_OF_YOURS = ("keda-prometheus", "keda-redis", "ingress")
-OVERLAYS |= {
-    name: build(HOME / "components" / name, build(HOME / "overlays/nvidia")) for name in FOR_CLUSTERS_OF_YOURS
-}
+OVERLAYS |= {name: build(HOME / "components" / name, build(HOME / "overlays/nvidia")) for name in FOR_CLUSTERS_OF_YOURS}
 SETTINGS = {f"SAFELIGHT_{name.upper()}" for name in Settings.model_fields}
 OURS = ("safelight-api", "safelight-worker")
 each_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
@@ -94,7 +92,7 @@ def test_what_pods_refer_to_is_there(overlay: str) -> None:
 
 @each_overlay
 def test_settings_are_those_of_the_code(overlay: str) -> None:
-    named = {name for name in settings_of(overlay)}
+    named = set(settings_of(overlay))
     for name in OURS:
         named |= {variable["name"] for variable in container(overlay, name)["env"]}
     assert {name for name in named if name.startswith("SAFELIGHT_")} <= SETTINGS

@@ -1,0 +1,1 @@
+"""Writes `docs/reference/` from the code, so that no page can say anything else: `python -m docs_gen`."""
