@@ -32,7 +32,7 @@ install = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.
 RUNS_DATA := B102,B301,B302,B307,B506,B602,B604,B605,B609,B614
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit fmt bench bench-quick chaos compose-test clean
+.PHONY: help demo test check audit fmt docs bench bench-quick chaos compose-test clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ audit: $(VENV)/.ok ## What is installed against the list of known vulnerabilitie
 fmt: $(VENV)/.ok ## Format, and fix what can be fixed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+docs: $(VENV)/.ok ## docs/reference/ again, from the code
+	$(BIN)/python -m docs_gen
 
 bench: $(VENV)/.ok ## Every claim of the README, measured; some minutes each
 	$(BIN)/python -m bench.enqueue
