@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
-import click
 import typer.main
+from typer import Context
 
 from tasks.cli.app import app
 
@@ -32,10 +33,8 @@ def cli_page() -> str:
     return "\n".join(parts)
 
 
-def _commands(
-    command: click.Command, name: str, parent: click.Context | None
-) -> Iterator[tuple[click.Command, click.Context]]:
-    context = click.Context(command, info_name=name, parent=parent, terminal_width=WIDTH, **command.context_settings)
+def _commands(command: Any, name: str, parent: Context | None) -> Iterator[tuple[Any, Context]]:
+    context = Context(command, info_name=name, parent=parent, terminal_width=WIDTH, **command.context_settings)
     yield command, context
     for word, below in getattr(command, "commands", {}).items():
         yield from _commands(below, word, context)
