@@ -49,7 +49,7 @@ check: $(VENV)/.ok ## Lint, format, types, the direction of imports, risky calls
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/bandit -q -c pyproject.toml -r tasks engine worker api_stub
-	$(BIN)/bandit -q -c pyproject.toml -t $(RUNS_DATA) -r bench deploy training
+	$(BIN)/bandit -q -c pyproject.toml -t $(RUNS_DATA) -r bench deploy docs_gen examples training
 	@$(BIN)/python deploy/audit.py
 	@if docker compose version >/dev/null 2>&1; then \
 		docker compose config -q && docker compose -f docker-compose.yml -f compose.gpu.yml config -q \

@@ -43,9 +43,11 @@ def wsgi(application: Any) -> Iterator[int]:
         server.set_app(application)
         thread = threading.Thread(target=server.serve_forever, args=(0.05,))
         thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 @contextmanager
@@ -53,10 +55,12 @@ def asgi(application: Any) -> Iterator[int]:
     server = uvicorn.Server(uvicorn.Config(application, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()
-    eventually(lambda: server.started, 30, "the backend listens")
-    yield server.servers[0].sockets[0].getsockname()[1]
-    server.should_exit = True
-    thread.join()
+    try:
+        eventually(lambda: server.started, 30, "the backend listens")
+        yield server.servers[0].sockets[0].getsockname()[1]
+    finally:
+        server.should_exit = True
+        thread.join()
 
 
 def served(name: str) -> AbstractContextManager[int]:

@@ -22,7 +22,14 @@ SAFELIGHT = typer.main.get_command(app)
 SHELL = snippets("sh")
 OURS = {"tasks", "engine", "worker", "api_stub", "bench", "examples", "docs_gen", "tests", "training"}
 #: Set by the reader, by compose, or by an example of an attack: no settings of the programs.
-OTHER_VARIABLES = {"SAFELIGHT_URL", "SAFELIGHT_API_KEY", "SAFELIGHT_GPU", "SAFELIGHT_TAG", "SAFELIGHT_S3_BUKCET"}
+OTHER_VARIABLES = {
+    "SAFELIGHT_URL",
+    "SAFELIGHT_API_URL",
+    "SAFELIGHT_API_KEY",
+    "SAFELIGHT_GPU",
+    "SAFELIGHT_TAG",
+    "SAFELIGHT_S3_BUKCET",
+}
 each_page = pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 
 
