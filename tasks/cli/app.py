@@ -46,8 +46,14 @@ def safelight(
       safelight watch ID ID ...                        bars, then one line a job
       safelight explain ID                             why it waits, with whom it ran, what it cost
       safelight abort ID                               at once, or at the next denoising step
-      safelight ls --status running --json | jq .id    every command speaks JSON
+      safelight ls --status running --json | jq .id    nearly every command speaks JSON
+
+    \b
+    Run it:
+      safelight worker, safelight api                  one worker for each device, any number of APIs
       safelight doctor                                 what is wrong here, and which setting to change
+      safelight drain NODE --wait                      empty a worker before its machine goes
+      safelight dead-letter ls                         jobs that failed for no fault of their requester
 
     \b
     Settings are SAFELIGHT_* variables (SAFELIGHT_REDIS_URL, SAFELIGHT_S3_ENDPOINT_URL, SAFELIGHT_S3_BUCKET,
@@ -87,7 +93,7 @@ def _section(name: str, about: str, commands: dict[str, Callable[..., None]]) ->
 
 _section(
     "dead-letter",
-    "Failed jobs that wait for an operator.",
+    "Jobs that failed for no fault of their requester, kept until an operator has seen to them.",
     {
         "ls": letters.dead_letter_ls,
         "show": letters.dead_letter_show,
@@ -97,6 +103,6 @@ _section(
 )
 _section(
     "webhooks",
-    "Webhook deliveries that were given up.",
+    "Webhook deliveries that were given up after all tries.",
     {"ls": letters.webhooks_ls, "retry": letters.webhooks_retry, "purge": letters.webhooks_purge},
 )

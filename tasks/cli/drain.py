@@ -24,14 +24,14 @@ _PATIENCE_S = 30.0
 Nodes = Annotated[
     list[str] | None, typer.Argument(metavar="NODE...", help="Workers by name, or by the part before the process id.")
 ]
-Timeout = Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Of --wait; then exit code 1.")]
+Timeout = Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 1; needs --wait.")]
 
 
 def drain(
     nodes: Nodes = None,
     *,
     all_: Annotated[bool, typer.Option("--all", help="Every worker that is up now.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Until they are gone.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return once they are gone; shows what is left of their jobs.")] = False,
     timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:

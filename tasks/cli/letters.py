@@ -39,7 +39,8 @@ Older = Annotated[
 Newer = Annotated[
     float | None, typer.Option(parser=seconds_of, metavar="TIME", help="Only those that died since: 15m, 2h, 7d.")
 ]
-All = Annotated[bool, typer.Option("--all", help="All of them that the filters let through.")]
+All = Annotated[bool, typer.Option("--all", help="Every letter that the other options let through.")]
+AllWebhooks = Annotated[bool, typer.Option("--all", help="Every one of the list.")]
 Limit = Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")]
 
 
@@ -163,7 +164,7 @@ def webhooks_ls(*, limit: Limit = 50, as_json: AsJson = False) -> None:
         note("no webhook was given up")
 
 
-def webhooks_retry(job_ids: Ids = None, *, all_: All = False, as_json: AsJson = False) -> None:
+def webhooks_retry(job_ids: Ids = None, *, all_: AllWebhooks = False, as_json: AsJson = False) -> None:
     """Deliver again, now, with all tries: the same webhook-id, so that the receiver sees a repetition as one.
 
     \b
@@ -180,7 +181,7 @@ def webhooks_retry(job_ids: Ids = None, *, all_: All = False, as_json: AsJson = 
         _for_each(_chosen_webhooks(client, job_ids, all_), retry)
 
 
-def webhooks_purge(job_ids: Ids = None, *, all_: All = False, as_json: AsJson = False) -> None:
+def webhooks_purge(job_ids: Ids = None, *, all_: AllWebhooks = False, as_json: AsJson = False) -> None:
     """Forget deliveries that were given up.
 
     \b
