@@ -24,14 +24,16 @@ _PATIENCE_S = 30.0
 Nodes = Annotated[
     list[str] | None, typer.Argument(metavar="NODE...", help="Workers by name, or by the part before the process id.")
 ]
-Timeout = Annotated[float | None, typer.Option(min=0, metavar="SECONDS", help="Stop waiting after so long, with exit code 1; needs --wait.")]
+Timeout = Annotated[
+    float | None, typer.Option(min=0, metavar="SECONDS", help="Of --wait: give up after so long, with exit code 1.")
+]
 
 
 def drain(
     nodes: Nodes = None,
     *,
     all_: Annotated[bool, typer.Option("--all", help="Every worker that is up now.")] = False,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return once they are gone; shows what is left of their jobs.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", "-w", help="Return once they are gone.")] = False,
     timeout: Timeout = None,
     as_json: AsJson = False,
 ) -> None:

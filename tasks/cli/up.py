@@ -68,5 +68,5 @@ def _introduce(stack: LocalStack) -> None:
     else:
         note(f"In another shell, first: source {shlex.quote(str(stack.env_file))}")
     note('    safelight submit "a red house under a yellow sun" -o pictures')
-    note(f"Page and API: {stack.api_url}/   (API: /openapi.json; as a page, online: /docs)")
+    note(f"Page and API: {stack.api_url}/   (the API to read and try: /docs)")
     note(f"Logs: {stack.folder / 'logs'}    Stop: Ctrl-C")

@@ -24,7 +24,6 @@ def told(at: Stand, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
 
 
-
 def run(name: str, language: str, index: int = 0) -> str:
     return snippets(language, pages=[ROOT / name])[index].text
 
