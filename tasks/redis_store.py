@@ -109,6 +109,17 @@ class RedisJobStore:
             found = self._read(job_id, after, min(left_s, BLOCK_SLICE_S))
         return found
 
+    def events_of(self, after: Mapping[str, str], *, block_s: float) -> Sequence[tuple[str, Event]]:
+        """Events of each job after the id given for it, with whose they are; waits up to `block_s` for the first one.
+
+        Of a job whose stream has expired there are none, not even `done`: look at its record now and then.
+        """
+        streams: dict[Any, Any] = {f"{self._prefix}events:{job_id}": event_id for job_id, event_id in after.items()}
+        block_ms = max(1, int(min(block_s, BLOCK_SLICE_S) * 1000))
+        reply = self._guarded(lambda: self._client.xread(streams, block=block_ms))
+        start = len(self._prefix) + len("events:")
+        return [(key[start:], event) for key, event in codec.decode_streams(reply)]
+
     def _read(self, job_id: str, after: str, block_s: float) -> Sequence[Event]:
         key = f"{self._prefix}events:{job_id}"
         block_ms = max(1, int(block_s * 1000)) if block_s else None

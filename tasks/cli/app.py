@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Annotated
 
 import typer
 
-from tasks.cli import doctor, drain, jobs, letters, serve, system
+from tasks.cli import doctor, drain, jobs, letters, serve, system, top
+from tasks.cli.submit import submit
+from tasks.cli.watch import watch
 
 app = typer.Typer(
     name="safelight",
     no_args_is_help=True,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
-    add_completion=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
 
@@ -43,7 +45,8 @@ def safelight(
     \b
     Follow and steer:
       safelight submit "a tree at night" --steps 40    prints the job's id
-      safelight watch ID ID ...                        bars, then one line a job
+      safelight watch ID ID ...                        bars and previews, then one line a job; also --all
+      safelight top                                    queues, workers and jobs, live
       safelight explain ID                             why it waits, with whom it ran, what it cost
       safelight abort ID                               at once, or at the next denoising step
       safelight ls --status running --json | jq .id    nearly every command speaks JSON
@@ -60,18 +63,28 @@ def safelight(
     SAFELIGHT_MODELS, ...); credentials of the object store are AWS's own (AWS_ACCESS_KEY_ID, ...).
 
     \b
+    Words can be completed by tab: safelight --install-completion, once.
+
+    \b
     Exit code: 0 succeeded, 1 failed, 2 usage or a wrong field, 3 aborted, 4 cannot reach a server.
     """
 
 
+def _first_sentence(command: Callable[..., None]) -> str:
+    """For the list of commands, where the parser itself would cut it."""
+    paragraph = " ".join((command.__doc__ or "").split("\n\n")[0].split())
+    return re.split(r"[.;](?= |$)", paragraph)[0] + "."
+
+
 for command in (
-    jobs.submit,
+    submit,
     jobs.status,
     jobs.explain,
-    jobs.watch,
+    watch,
     jobs.abort,
     jobs.ls,
     jobs.replay,
+    top.top,
     system.models,
     system.queues,
     doctor.doctor,
@@ -81,13 +94,13 @@ for command in (
     serve.up,
     serve.demo,
 ):
-    app.command()(command)
+    app.command(short_help=_first_sentence(command))(command)
 
 
 def _section(name: str, about: str, commands: dict[str, Callable[..., None]]) -> None:
     section = typer.Typer(name=name, help=about, no_args_is_help=True, rich_markup_mode=None)
     for word, function in commands.items():
-        section.command(word)(function)
+        section.command(word, short_help=_first_sentence(function))(function)
     app.add_typer(section)
 
 

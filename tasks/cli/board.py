@@ -1,18 +1,20 @@
-"""Many jobs at once on a screen: bars on a terminal, lines elsewhere. Shows what it is given and asks nobody."""
+"""Many jobs at once: bars on a terminal, lines or JSON elsewhere. Shows what it is given and asks nobody."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, Self
 
 from tasks.cli.connect import note
-from tasks.cli.output import outcome_of, shortened, times_of
+from tasks.cli.output import outcome_of, print_json
 
 if TYPE_CHECKING:
+    from tasks.cli.pictures.terminal import Protocol as PictureProtocol
     from tasks.job import Job
+    from tasks.store import Event
 
 
 #: More jobs than this are told as counts.
@@ -22,35 +24,65 @@ _ORDER = ("queued", "running", "succeeded", "failed", "aborted")
 
 
 class Board(Protocol):
-    """A context manager; `show` takes each new state of a job."""
+    """A context manager; `show` takes each new state of a job, with the events that led to it."""
+
+    @property
+    def tells_ends(self) -> bool:
+        """Whether the result of each job has been said here, so that nobody need say it again."""
 
     def __enter__(self) -> Self: ...
 
     def __exit__(self, *exc_info: object) -> None: ...
 
-    def show(self, job: Job) -> None: ...
+    def show(self, job: Job, events: Sequence[Event] = ()) -> None: ...
 
 
-def board_for(num_jobs: int, *, quiet: bool = False) -> Board:
-    """Bars if stderr is a terminal; a line at each change of status if not; nothing if `quiet`."""
-    if quiet:
-        return SilentBoard()
+def board_for(num_jobs: int, *, pictures: PictureProtocol | None = None, tells_ends: bool = False) -> Board:
+    """Bars if stderr is a terminal, with the results above them if `tells_ends` and stdout is one too; else lines."""
     if not sys.stderr.isatty():
         return LineBoard(num_jobs)
     from tasks.cli.bars import BarBoard
 
-    return BarBoard(num_jobs)
+    return BarBoard(pictures=pictures, tells_ends=tells_ends and sys.stdout.isatty())
 
 
 class SilentBoard:
+    tells_ends = False
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
         pass
 
-    def show(self, job: Job) -> None:
+    def show(self, job: Job, events: Sequence[Event] = ()) -> None:
         pass
+
+
+class JobBoard(SilentBoard):
+    """JSON: each job as soon as it ends."""
+
+    tells_ends = True
+
+    def show(self, job: Job, events: Sequence[Event] = ()) -> None:
+        if job.status.is_terminal:
+            print_json(job.to_json())
+
+
+class EventBoard(SilentBoard):
+    """JSON: one event a line; `done` carries the whole job. Of a job that had ended before, only that."""
+
+    tells_ends = True
+
+    def __init__(self, *, previews: bool = True) -> None:
+        self._hidden = {"done"} if previews else {"done", "preview"}
+
+    def show(self, job: Job, events: Sequence[Event] = ()) -> None:
+        for event in events:
+            if event.type not in self._hidden:
+                print_json({"event": event.type, "id": job.id, **event.data})
+        if job.status.is_terminal:
+            print_json({"event": "done", **job.to_json()})
 
 
 class LineBoard(SilentBoard):
@@ -62,26 +94,14 @@ class LineBoard(SilentBoard):
         self._statuses: dict[str, str] = {}
         self._next_at = 0.0
 
-    def show(self, job: Job) -> None:
+    def show(self, job: Job, events: Sequence[Event] = ()) -> None:
         status = job.status.value
         if self._statuses.get(job.id) == status:
             return
         self._statuses[job.id] = status
         if self._num_jobs <= _MAX_LINES:
-            note(f"{job.id}  {status:9}  {described(job)}".rstrip())
+            note(f"{job.id}  {status:9}  {outcome_of(job)}".rstrip())
         elif len(self._statuses) == self._num_jobs and self._clock() >= self._next_at:
             self._next_at = self._clock() + _COUNTS_S
             counts = Counter(self._statuses.values())
             note(", ".join(f"{counts[each]} {each}" for each in _ORDER if counts[each]))
-
-
-def stage_of(job: Job) -> str:
-    return job.progress.stage if job.status.value == "running" else job.status.value
-
-
-def described(job: Job) -> str:
-    return times_of(job.metrics) if job.status.is_terminal and job.error is None else outcome_of(job)
-
-
-def title_of(job: Job) -> str:
-    return shortened(job.request.prompt, 34)

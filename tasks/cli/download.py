@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 
 def download(settings: Settings, jobs: Iterable[Job], folder: Path) -> list[Path]:
-    """Every output as `{job id}-{n}.{ext}`; a file appears only when it is whole. Raises `StoreUnavailable`."""
+    """Every output as `{job id}-{n}.{ext}`; a file appears only when it is whole. Raises `StoreUnavailable`.
+
+    A file of that name stays as it is: the same output is not written again, and another one gets a name beside it.
+    """
     from tasks.artifacts import ArtifactStore
 
     wanted = [(job, number, output) for job in jobs for number, output in enumerate(job.outputs)]
@@ -36,10 +40,37 @@ def download(settings: Settings, jobs: Iterable[Job], folder: Path) -> list[Path
 def _save(body: bytes, output: Output, path: Path) -> Path:
     if hashlib.sha256(body).hexdigest() != output.sha256:
         raise StoreUnavailable(f"{output.uri} is not what the worker stored; try again, and look at the object store")
-    partial = path.with_name(f".{path.name}.part")
+    partial = path.with_name(f".{path.name}.{os.getpid()}.part")
     partial.write_bytes(body)
-    os.replace(partial, path)
-    return path
+    try:
+        return _named(partial, path, body)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _named(partial: Path, path: Path, body: bytes) -> Path:
+    """Link it to the first free name: `x.png`, `x.2.png`, ...; two programs that save at once get two names."""
+    for number in itertools.count(1):
+        name = path if number == 1 else path.with_name(f"{path.stem}.{number}{path.suffix}")
+        try:
+            _link(partial, name)
+            return name
+        except FileExistsError:
+            if name.is_file() and name.read_bytes() == body:
+                return name
+    raise AssertionError("counting ends nowhere")
+
+
+def _link(partial: Path, name: Path) -> None:
+    """Raises `FileExistsError`, without a gap between the look and the deed where the file system has links."""
+    try:
+        os.link(partial, name)
+    except FileExistsError:
+        raise
+    except OSError:
+        if name.exists():
+            raise FileExistsError(name) from None
+        os.replace(partial, name)
 
 
 def _suffix(output: Output) -> str:

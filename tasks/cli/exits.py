@@ -20,17 +20,19 @@ INTERRUPTED = 130
 
 
 def run() -> NoReturn:
-    """Run the command line; an error of ours is one line on stderr, and on stdout as JSON if `--json` was given."""
+    """Run the command line; every error is one line on stderr, and on stdout as JSON if `--json` was given."""
     from tasks.cli.app import app
+    from tasks.cli.usage import ShellError, told
 
     try:
-        app()
+        code = app(prog_name="safelight", standalone_mode=False)
     except SafelightError as error:
-        _tell(error)
-        _leave(code_of(error))
+        code = _tell(error)
+    except ShellError as error:
+        code = told(error)
     except KeyboardInterrupt:
-        _leave(INTERRUPTED)
-    _leave(SUCCEEDED)
+        code = INTERRUPTED
+    _leave(code if isinstance(code, int) else SUCCEEDED)
 
 
 def code_of(error: SafelightError) -> int:
@@ -51,14 +53,21 @@ def code_of_statuses(statuses: Iterable[str]) -> int:
     return ABORTED if "aborted" in seen else SUCCEEDED
 
 
-def _tell(error: SafelightError) -> None:
+def _tell(error: SafelightError) -> int:
     message = str(error) or type(error).__name__
-    print(f"safelight: {message}", file=sys.stderr)
+    said = {"type": type(error).__name__, "message": message}
+    if isinstance(error, InvalidRequest):
+        said = {"type": error.error_type, "field": error.field, "message": error.message}
+    say(message, said)
+    return code_of(error)
+
+
+def say(message: str, as_json: dict[str, str]) -> None:
+    """What went wrong, in one line; the prompts and paths in it are somebody else's text."""
+    line = " ".join("".join(c if c.isprintable() else " " for c in message).split())
+    print(f"safelight: {line}", file=sys.stderr)
     if "--json" in sys.argv:
-        said = {"type": type(error).__name__, "message": message}
-        if isinstance(error, InvalidRequest):
-            said = {"type": error.error_type, "field": error.field, "message": error.message}
-        print(json.dumps({"error": said}))
+        print(json.dumps({"error": as_json}))
 
 
 def _leave(code: int) -> NoReturn:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import typer
+
+from tasks.cli import complete
+from tasks.errors import InvalidRequest
 
 
 @dataclass(frozen=True)
@@ -19,11 +23,15 @@ class FieldOption:
     help: str
     metavar: str | None = None
     flags: tuple[str, ...] = ()
+    #: What a shell offers for it.
+    values: Callable[[str], list[str]] | None = None
 
     @property
     def parameter(self) -> inspect.Parameter:
         flags = self.flags or (f"--{self.field.replace('_', '-')}",)
-        option = typer.Option(*flags, help=self.help, metavar=self.metavar, show_default=False)
+        option = typer.Option(
+            *flags, help=self.help, metavar=self.metavar, show_default=False, autocompletion=self.values
+        )
         default = False if self.kind is bool else None
         kind = bool if self.kind is bool else self.kind | None
         return inspect.Parameter(
@@ -32,7 +40,14 @@ class FieldOption:
 
 
 FIELD_OPTIONS = (
-    FieldOption("model", str, "A served model (see `safelight models`); default: the first.", flags=("--model", "-m")),
+    FieldOption(
+        "model",
+        str,
+        "A served model (see `safelight models`); default: the first.",
+        "NAME",
+        ("--model", "-m"),
+        complete.models,
+    ),
     FieldOption("negative_prompt", str, "What should not appear.", flags=("--negative-prompt", "-n")),
     FieldOption("height", int, "Pixels."),
     FieldOption("width", int, "Pixels."),
@@ -48,9 +63,13 @@ FIELD_OPTIONS = (
     FieldOption("num_frames", int, "Video: frames."),
     FieldOption("fps", float, "Video: frames a second."),
     FieldOption("duration_s", float, "Audio or video: seconds."),
-    FieldOption("noise_scheduler", str, "One of the model's own (see `safelight models`)."),
+    FieldOption(
+        "noise_scheduler", str, "One of the model's own (see `safelight models`).", "NAME", values=complete.schedulers
+    ),
     FieldOption("loras", list[str], "An adapter and its scale (default 1); repeatable.", "NAME[:SCALE]", ("--lora",)),
-    FieldOption("output_format", str, "png, jpeg, webp / mp4, webp, gif / wav, flac."),
+    FieldOption(
+        "output_format", str, "png, jpeg, webp / mp4, webp, gif / wav, flac.", "FORMAT", values=complete.formats
+    ),
     FieldOption("priority", int, "0 to 9, 9 first; default 5."),
     FieldOption("deadline_s", float, "Fail if it has not succeeded by then, in seconds from now."),
     FieldOption("exact", bool, "Never share a batch: the same bits as a run alone."),
@@ -73,9 +92,37 @@ def with_field_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def given_fields(options: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields that the command line named, as a request holds them. Raises `InvalidRequest`."""
+def given_fields(options: Mapping[str, Any], sets: Sequence[str] = ()) -> dict[str, Any]:
+    """The fields that the command line named, as a request holds them; `--set` wins. Raises `InvalidRequest`."""
+    given = {name: value for name, value in options.items() if not (value is None or value is False or value == [])}
+    return sendable(given | set_fields(sets))
+
+
+def sendable(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Local files, adapters and JSON as a request holds them; the rest as it is. Raises `InvalidRequest`."""
     from tasks.cli.values import FIELD_VALUES
 
-    given = {name: value for name, value in options.items() if not (value is None or value is False or value == [])}
-    return {name: FIELD_VALUES[name](value) if name in FIELD_VALUES else value for name, value in given.items()}
+    return {name: FIELD_VALUES[name](value) if name in FIELD_VALUES else value for name, value in fields.items()}
+
+
+def set_fields(sets: Sequence[str]) -> dict[str, Any]:
+    """`FIELD=VALUE` each: text where the field is text, JSON elsewhere. Raises `InvalidRequest`."""
+    found = {}
+    for text in sets:
+        name, equals, value = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals or not name:
+            raise InvalidRequest("set", f"{text!r} is not FIELD=VALUE, as in --set seed=7")
+        found[name] = value if name in _TEXTS else _json_or_text(value)
+    return found
+
+
+#: Fields that are text, whatever the text looks like.
+_TEXTS = frozenset({"prompt", *(option.field for option in FIELD_OPTIONS if option.kind is str)})
+
+
+def _json_or_text(value: str) -> Any:
+    try:
+        return json.loads(value)
+    except ValueError:
+        return value

@@ -1,58 +1,21 @@
-"""Commands about jobs: send, look, follow, end, repeat."""
+"""Commands about jobs that are there: look, end, repeat."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from tasks.cli import complete
 from tasks.cli.connect import note, open_client
 from tasks.cli.exits import code_of_statuses
-from tasks.cli.fields import given_fields, with_field_options
-from tasks.cli.output import AsJson, job_line, print_job, print_json
+from tasks.cli.output import AsJson, job_line, print_job, print_json, screen_width
+from tasks.cli.previews import WithPreview
+from tasks.cli.watch import AbortOnInterrupt, Following, Output, see_through
 
-JobId = Annotated[str, typer.Argument(metavar="ID", help="The id that `submit` printed.")]
-JobIds = Annotated[list[str], typer.Argument(metavar="ID...", help="Ids that `submit` printed.")]
-Output = Annotated[
-    Path | None, typer.Option("--output", "-o", metavar="DIR", help="Save the results there; waits for them.")
+JobId = Annotated[
+    str, typer.Argument(metavar="ID", help="The id that `submit` printed.", autocompletion=complete.job_ids)
 ]
-
-
-@with_field_options
-def submit(
-    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to make; - reads it from standard input.")],
-    *,
-    wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the job to its end.")] = False,
-    output: Output = None,
-    idempotency_key: Annotated[
-        str | None, typer.Option(metavar="KEY", help="Sending the same again with this key gives the same job.")
-    ] = None,
-    as_json: AsJson = False,
-    **fields: Any,
-) -> None:
-    """Send a job; prints its id.
-
-    Fields left out take the model's defaults. The exit code is that of the job if you wait for it.
-
-    \b
-    Examples:
-      safelight submit "a red house under a yellow sun"
-      safelight submit "a boat on the sea at sunset" --steps 20 --seed 7 -o pictures
-      safelight submit "a tree at night" --num-outputs 4 --wait --json
-      safelight submit "the same in winter" --image house.png --strength 0.6 -o .
-      echo "a pink flower" | safelight submit - --group flowers --supersede
-    """
-    text = sys.stdin.read().strip() if prompt == "-" else prompt
-    request = {"prompt": text, **given_fields(fields)}
-    with open_client() as client:
-        job = client.submit(request, idempotency_key=idempotency_key)
-        if wait or output is not None:
-            _follow(client, [job.id], output, as_json)
-        print_job(job, as_json) if as_json else print(job.id)
-        if not as_json:
-            note(f"to follow it: safelight watch {job.id}")
 
 
 def status(job_id: JobId, *, as_json: AsJson = False) -> None:
@@ -88,33 +51,10 @@ def explain(job_id: JobId, *, as_json: AsJson = False) -> None:
         print(line)
 
 
-def watch(job_ids: JobIds, *, output: Output = None, as_json: AsJson = False) -> None:
-    """Follow jobs to their ends, many at once; then one line each.
-
-    Ctrl-C leaves the jobs running. With --json each job is printed as soon as it ends.
-
-    \b
-    Examples:
-      safelight watch 01JZ8Q...
-      safelight watch $(safelight ls --status queued --json | jq -r .id) -o pictures
-    """
-    with open_client() as client:
-        _follow(client, job_ids, output, as_json)
-
-
-def _follow(client: Any, job_ids: list[str], output: Path | None, as_json: bool) -> None:
-    from tasks.cli.download import download
-    from tasks.cli.follow import follow
-
-    jobs = follow(client, job_ids, as_json=as_json)
-    if output is not None:
-        for path in download(client.settings, jobs, output):
-            note(f"saved {path}")
-    raise typer.Exit(code_of_statuses(job.status.value for job in jobs))
-
-
 def abort(
-    job_id: Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Jobs to end.")] = None,
+    job_id: Annotated[
+        list[str] | None, typer.Argument(metavar="ID...", help="Jobs to end.", autocompletion=complete.live_job_ids)
+    ] = None,
     *,
     group: Annotated[str | None, typer.Option(metavar="NAME", help="End every live job of this group.")] = None,
     as_json: AsJson = False,
@@ -146,7 +86,10 @@ def _abort_line(job: Any) -> str:
 def ls(
     *,
     status: Annotated[
-        str | None, typer.Option(metavar="STATUS", help="queued, running, succeeded, failed or aborted.")
+        str | None,
+        typer.Option(
+            metavar="STATUS", help="queued, running, succeeded, failed or aborted.", autocompletion=complete.statuses
+        ),
     ] = None,
     group: Annotated[str | None, typer.Option(metavar="NAME", help="Only jobs of this group.")] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="At most so many.")] = 20,
@@ -164,12 +107,13 @@ def ls(
     if status is not None and status not in list(JobStatus):
         raise typer.BadParameter(f"{status!r} is none of {', '.join(JobStatus)}", param_hint="--status")
     wanted = None if status is None else JobStatus(status)
+    width = screen_width()
     with open_client() as client:
         num_left, cursor = limit, None
         while num_left > 0:
             page = client.store.list(status=wanted, group=group, limit=min(num_left, 100), cursor=cursor)
             for job in page.jobs:
-                print_json(job.to_json()) if as_json else print(job_line(job))
+                print_json(job.to_json()) if as_json else print(job_line(job, width))
             num_left, cursor = num_left - len(page.jobs), page.cursor
             if cursor is None:
                 break
@@ -182,6 +126,8 @@ def replay(
     *,
     wait: Annotated[bool, typer.Option("--wait", "-w", help="Follow the new job to its end.")] = False,
     output: Output = None,
+    preview: WithPreview = None,
+    abort_on_interrupt: AbortOnInterrupt = False,
     as_json: AsJson = False,
 ) -> None:
     """Send the same resolved request again, seed included, as a new job.
@@ -192,6 +138,6 @@ def replay(
     """
     with open_client() as client:
         job = client.replay(job_id)
-        if wait or output is not None:
-            _follow(client, [job.id], output, as_json)
+        if wait or output is not None or abort_on_interrupt:
+            see_through(client, [job.id], Following(output, preview, as_json, abort_on_interrupt))
     print_job(job, as_json) if as_json else print(job.id)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -23,17 +25,43 @@ def print_job(job: Job, as_json: bool) -> None:
     if as_json:
         print_json(job.to_json())
         return
-    print(job_line(job), flush=True)
-    for output in job.outputs:
-        print(f"  {output.uri}  seed {output.seed}")
-    for warning in job.warnings:
-        print(f"  note: {warning}")
+    for line in result_lines(job, screen_width()):
+        print(line, flush=True)
 
 
-def job_line(job: Job) -> str:
-    """Id, status, what was asked for and what came of it, in one line without line breaks."""
-    parts = [job.id, f"{job.status.value:9}", shape_of(job), outcome_of(job), f'"{shortened(job.request.prompt, 60)}"']
-    return "  ".join(part for part in parts if part)
+def screen_width() -> int | None:
+    """Characters of a line on stdout, if that is a terminal; nothing is cut for a file or another program."""
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
+def result_lines(job: Job, width: int | None = None) -> list[str]:
+    """A job and what came of it: its line, then its outputs and what was changed in its input, each on its own."""
+    outputs = [f"  {output.uri}  seed {output.seed}" for output in job.outputs]
+    return [job_line(job, width), *outputs, *(f"  note: {shortened(warning, 500)}" for warning in job.warnings)]
+
+
+def job_line(job: Job, width: int | None = None) -> str:
+    """Id, status, what was asked for and what came of it, in one line without line breaks.
+
+    Of at most `width` characters: a narrow one goes without the shape, and keeps a piece of the prompt.
+    """
+    if width is None:
+        parts = [job.id, f"{job.status.value:9}", shape_of(job), outcome_of(job), _quoted(job, 60)]
+        return "  ".join(part for part in parts if part)
+    is_narrow = width < _WIDE
+    parts = [f"{job.id:26}", f"{job.status.value:9}"] if is_narrow else [job.id, f"{job.status.value:9}", shape_of(job)]
+    room = width - len("  ".join(parts)) - 2
+    outcome = shortened(outcome_of(job), max(10, room - 22 if is_narrow or job.error else room))
+    left = room - len(outcome) - 4
+    return "  ".join(part for part in (*parts, outcome, _quoted(job, left) if left >= 6 else "") if part)[:width]
+
+
+#: Columns from which on a line of a job has room for its shape.
+_WIDE = 100
+
+
+def _quoted(job: Job, width: int) -> str:
+    return f'"{shortened(job.request.prompt, width)}"'
 
 
 def shape_of(job: Job) -> str:
@@ -43,18 +71,34 @@ def shape_of(job: Job) -> str:
 
 
 def outcome_of(job: Job) -> str:
+    if job.status.value == "running":
+        step = f" {job.progress.step}/{job.progress.num_steps}" if job.progress.num_steps else ""
+        return ", ".join(part for part in (f"{job.progress.stage}{step}", rest_of(job)) if part)
+    return rest_of(job)
+
+
+def rest_of(job: Job) -> str:
+    """What is known besides the stage: the place in the queue, the time left, the attempt; of an ended job its end."""
+    if job.status.value == "failed" and job.error is not None:
+        return f"{job.error.type}: {shortened(job.error.message, 120)}"
+    if job.status.is_terminal:
+        return times_of(job.metrics)
     progress = job.progress
-    match job.status.value:
-        case "queued":
-            place = "" if progress.queue_position is None else f"{progress.queue_position} ahead"
-            eta = "" if progress.eta_s is None else f"about {progress.eta_s:.0f} s"
-            return ", ".join(part for part in (place, eta) if part)
-        case "running":
-            return f"{progress.stage} {progress.step}/{progress.num_steps}"
-        case "failed" if job.error is not None:
-            return f"{job.error.type}: {shortened(job.error.message, 120)}"
-        case _:
-            return times_of(job.metrics)
+    place = {None: "", 0: "next"}.get(progress.queue_position, f"{progress.queue_position} ahead")
+    eta = "" if progress.eta_s is None else f"about {duration(progress.eta_s)}"
+    attempt = f"attempt {job.attempt + (job.status.value == 'queued')}" if _is_again(job) else ""
+    return ", ".join(part for part in (place, eta, attempt) if part)
+
+
+def _is_again(job: Job) -> bool:
+    return job.attempt > (0 if job.status.value == "queued" else 1)
+
+
+def duration(seconds: float) -> str:
+    """`8 s`, `3 min`, `1.5 h`: as precise as a guess is."""
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
 
 
 def times_of(metrics: JobMetrics) -> str:

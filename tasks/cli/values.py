@@ -31,10 +31,13 @@ def image_uri(field: str, text: str) -> str:
     return f"data:{mimetypes.guess_type(path.name)[0] or 'application/octet-stream'};base64,{body}"
 
 
-def adapters(texts: list[str]) -> list[dict[str, Any]]:
-    """`NAME` or `NAME:SCALE`, in order."""
-    found: list[dict[str, Any]] = []
+def adapters(texts: list[Any]) -> list[Any]:
+    """`NAME` or `NAME:SCALE`, in order; what is no text is left to the check of the request."""
+    found: list[Any] = []
     for index, text in enumerate(texts):
+        if not isinstance(text, str):
+            found.append(text)
+            continue
         name, colon, scale = text.partition(":")
         try:
             found.append({"name": name, "scale": float(scale)} if colon else {"name": name})
@@ -43,7 +46,9 @@ def adapters(texts: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def json_object(field: str, text: str) -> dict[str, Any]:
+def json_object(field: str, text: str | dict[str, Any]) -> dict[str, Any]:
+    if isinstance(text, dict):
+        return text
     try:
         value = json.loads(text)
     except ValueError as error:

@@ -101,7 +101,7 @@ def test_many_jobs_are_counted(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bars_take_any_prompt() -> None:
     console = Console(force_terminal=True, width=120, height=10, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    with BarBoard(2, console) as board:
+    with BarBoard(console) as board:
         board.show(a_job("running", prompt="[red]markup[/]", progress=Progress(stage="denoising", step=3, num_steps=8)))
         board.show(a_job("failed", job_id="J2"))
     text = console.export_text()
