@@ -54,21 +54,21 @@ def live_job_ids(incomplete: str) -> list[str]:
 def _recent() -> list[tuple[str, bool]]:
     """Ids and whether they are live; asked by a thread that is left alone when the time is over."""
     found: list[tuple[str, bool]] = []
+    with _in_silence():
+        from tasks.cli.connect import settings_here
+        from tasks.connection import connect
+        from tasks.redis_store import RedisJobStore
 
-    def ask() -> None:
-        with _in_silence():
-            from tasks.cli.connect import settings_here
-            from tasks.connection import connect
-            from tasks.redis_store import RedisJobStore
+        settings = settings_here()
 
-            settings = settings_here()
-            with connect(settings) as client:
+        def ask() -> None:
+            with contextlib.suppress(Exception), connect(settings) as client:
                 jobs = RedisJobStore(client, settings.key_prefix).list(limit=_MAX_IDS).jobs
-            found.extend((job.id, not job.status.is_terminal) for job in jobs)
+                found.extend((job.id, not job.status.is_terminal) for job in jobs)
 
-    thread = threading.Thread(target=ask, daemon=True)
-    thread.start()
-    thread.join(_PATIENCE_S)
+        thread = threading.Thread(target=ask, daemon=True)
+        thread.start()
+        thread.join(_PATIENCE_S)
     return list(found)
 
 

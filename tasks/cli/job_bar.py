@@ -16,7 +16,7 @@ _WITH_ID = 118
 
 def bar_line(job: Job, width: int) -> Text:
     """At most `width` characters; columns of two jobs stand below each other. A narrow screen loses the title first."""
-    line = Text(no_wrap=True, overflow="crop", end="")
+    line = Text(no_wrap=True, overflow="crop")
     room = width - _BAR - _STAGE - _REST - 3 * len(_GAP)
     if width >= _WITH_ID:
         line.append(f"{job.id:{_ID}.{_ID}}{_GAP}", "bright_black")

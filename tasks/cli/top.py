@@ -84,7 +84,7 @@ def _screen(client: Client, interval_s: float) -> None:
             if drawn != (wanted := (look, trouble, console.size)):
                 drawn = wanted
                 live.update(Group(*frame(look, console.width, console.height, trouble)), refresh=True)
-            if keys.pressed(min(_KEYS_S, interval_s)) in ("q", "Q", "\x03", "\x1b"):
+            if keys.pressed(min(_KEYS_S, interval_s)) in ("q", "Q", "\x03"):
                 return
             if time.monotonic() >= look_at_s:
                 look, trouble = _again(client, look)
