@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from tasks.cli import complete
 from tasks.cli.connect import note, open_client
 from tasks.cli.exits import FAILED
 from tasks.cli.output import AsJson, outcome_of, print_json, shape_of, shortened
@@ -31,7 +32,10 @@ def seconds_of(text: str) -> float:
 
 
 Ids = Annotated[list[str] | None, typer.Argument(metavar="ID...", help="Ids that `ls` printed.")]
-Model = Annotated[str | None, typer.Option("--model", "-m", metavar="NAME", help="Only of this model.")]
+Model = Annotated[
+    str | None,
+    typer.Option("--model", "-m", metavar="NAME", help="Only of this model.", autocompletion=complete.models),
+]
 ErrorKind = Annotated[str | None, typer.Option(metavar="TYPE", help="Only of this error, such as worker_lost.")]
 Older = Annotated[
     float | None, typer.Option(parser=seconds_of, metavar="TIME", help="Only those that died so long ago: 15m, 2h, 7d.")

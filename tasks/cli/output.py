@@ -37,7 +37,8 @@ def screen_width() -> int | None:
 def result_lines(job: Job, width: int | None = None) -> list[str]:
     """A job and what came of it: its line, then its outputs and what was changed in its input, each on its own."""
     outputs = [f"  {output.uri}  seed {output.seed}" for output in job.outputs]
-    return [job_line(job, width), *outputs, *(f"  note: {shortened(warning, 500)}" for warning in job.warnings)]
+    more = [f"  {shape_of(job)}  {outcome_of(job)}".rstrip()] if width is not None and width < _WIDE else []
+    return [job_line(job, width), *more, *outputs, *(f"  note: {shortened(warning, 500)}" for warning in job.warnings)]
 
 
 def job_line(job: Job, width: int | None = None) -> str:
@@ -51,7 +52,8 @@ def job_line(job: Job, width: int | None = None) -> str:
     is_narrow = width < _WIDE
     parts = [f"{job.id:26}", f"{job.status.value:9}"] if is_narrow else [job.id, f"{job.status.value:9}", shape_of(job)]
     room = width - len("  ".join(parts)) - 2
-    outcome = shortened(outcome_of(job), max(10, room - 22 if is_narrow or job.error else room))
+    said = took(job.metrics) if is_narrow and job.status.value in ("succeeded", "aborted") else outcome_of(job)
+    outcome = shortened(said, max(10, room - 22 if is_narrow or job.error else room))
     left = room - len(outcome) - 4
     return "  ".join(part for part in (*parts, outcome, _quoted(job, left) if left >= 6 else "") if part)[:width]
 
@@ -101,10 +103,12 @@ def duration(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds < 5_400 else f"{seconds / 3_600:.1f} h"
 
 
+def took(metrics: JobMetrics) -> str:
+    return "" if metrics.total_ms is None else f"{metrics.total_ms / 1000:.1f} s"
+
+
 def times_of(metrics: JobMetrics) -> str:
-    parts = []
-    if metrics.total_ms is not None:
-        parts.append(f"{metrics.total_ms / 1000:.1f} s")
+    parts = [took(metrics)] if metrics.total_ms is not None else []
     if metrics.queue_ms is not None:
         parts.append(f"queued {metrics.queue_ms / 1000:.1f} s")
     if metrics.batch_size_mean is not None:
@@ -118,12 +122,23 @@ def shortened(text: str, width: int) -> str:
     return line if len(line) <= width else line[: width - 1] + "…"
 
 
-def print_table(rows: list[Mapping[str, Any]]) -> None:
-    """Columns as wide as their widest value; the first row's keys are the heads."""
+def print_table(rows: list[Mapping[str, Any]], width: int | None = None) -> None:
+    """Columns as wide as their widest value, under the first row's keys; if that exceeds `width`, a block a row."""
     if not rows:
         return
     heads = list(rows[0])
     lines = [heads, *([str(row[head]) for head in heads] for row in rows)]
     widths = [max(len(line[column]) for line in lines) for column in range(len(heads))]
+    if width is not None and sum(widths) + 2 * (len(widths) - 1) > width:
+        _print_blocks(heads, lines[1:])
+        return
     for line in lines:
         print("  ".join(text.ljust(width) for text, width in zip(line, widths, strict=True)).rstrip())
+
+
+def _print_blocks(heads: list[str], rows: list[list[str]]) -> None:
+    size = max(map(len, heads))
+    for number, row in enumerate(rows):
+        print(
+            "\n" * (number > 0) + "\n".join(f"{head:{size}}  {value}" for head, value in zip(heads, row, strict=True))
+        )

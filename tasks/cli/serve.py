@@ -11,16 +11,27 @@ from typing import Annotated
 
 import typer
 
+from tasks.cli import complete
 from tasks.cli.connect import adopt_local_stack, settings_here
 from tasks.errors import ConfigError
+
+JsonLogs = Annotated[bool, typer.Option("--json", help="Log lines as JSON, as SAFELIGHT_LOG_FORMAT=json.")]
 
 
 def worker(
     *,
     models: Annotated[
         list[str] | None,
-        typer.Option("--model", "--models", "-m", metavar="NAME", help="Serve this one only; repeatable."),
+        typer.Option(
+            "--model",
+            "--models",
+            "-m",
+            metavar="NAME",
+            help="Serve this one only; repeatable.",
+            autocompletion=complete.models,
+        ),
     ] = None,
+    as_json: JsonLogs = False,
 ) -> None:
     """Serve models on this machine's device until SIGTERM or Ctrl-C.
 
@@ -33,6 +44,7 @@ def worker(
     """
     _need("worker", ("torch", "diffusers", "transformers"))
     adopt_local_stack()
+    _choose_logs(as_json)
     names = [name.strip() for text in models or () for name in text.split(",") if name.strip()]
     options = [word for name in names for word in ("--model", name)]
     # In place: the worker gets this process's id, signals and exit code.
@@ -44,6 +56,7 @@ def api(
     *,
     host: Annotated[str, typer.Option(help="Address to listen on.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65_535, help="0 takes a free one.")] = 8000,
+    as_json: JsonLogs = False,
 ) -> None:
     """Serve the HTTP API and its page until SIGTERM or Ctrl-C.
 
@@ -53,6 +66,7 @@ def api(
       safelight api --host 0.0.0.0 --port 80
     """
     _need("api", ("fastapi", "uvicorn", "prometheus_client"))
+    _choose_logs(as_json)
     serve = importlib.import_module("api_stub").serve
     raise typer.Exit(serve(settings_here(), host, port))
 
@@ -104,6 +118,11 @@ def demo(
     from tasks.cli.demo.run import run_demo
 
     raise typer.Exit(run_demo(output, exit_after=exit_after, as_json=as_json))
+
+
+def _choose_logs(as_json: bool) -> None:
+    if as_json:
+        os.environ["SAFELIGHT_LOG_FORMAT"] = "json"
 
 
 def _need(extra: str, packages: tuple[str, ...]) -> None:

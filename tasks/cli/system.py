@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tasks.cli.connect import note, open_client, settings_here
-from tasks.cli.output import AsJson, print_json, print_table
+from tasks.cli.output import AsJson, print_json, print_table, screen_width
 
 if TYPE_CHECKING:
     from tasks.models import ModelSpec
@@ -27,7 +27,7 @@ def models(*, as_json: AsJson = False) -> None:
         for spec in specs:
             print_json(spec.model_dump(mode="json"))
     else:
-        print_table([_row(spec) for spec in specs])
+        print_table([_row(spec) for spec in specs], screen_width())
 
 
 def _row(spec: ModelSpec) -> dict[str, Any]:
@@ -65,4 +65,4 @@ def queues(*, as_json: AsJson = False) -> None:
     for worker in workers:
         print(f"worker {worker['name']}: {worker.get('state')}, {worker.get('jobs', 0)} jobs")
     if not workers:
-        note("no worker is up: safelight worker")
+        note("no worker is up, or none has loaded its models yet; to start one: safelight worker")

@@ -49,7 +49,7 @@ def test_columns_of_bars_stand_below_each_other() -> None:
 
 
 def a_console(height: int = 10) -> Console:
-    return Console(force_terminal=True, width=80, height=height, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
+    return Console(force_terminal=True, width=80, height=height, record=True, file=open("/dev/null", "w"))
 
 
 def test_live_jobs_are_drawn_and_the_rest_is_counted() -> None:
