@@ -50,12 +50,19 @@ def job_line(job: Job, width: int | None = None) -> str:
         parts = [job.id, f"{job.status.value:9}", shape_of(job), outcome_of(job), _quoted(job, 60)]
         return "  ".join(part for part in parts if part)
     is_narrow = width < _WIDE
-    parts = [f"{job.id:26}", f"{job.status.value:9}"] if is_narrow else [job.id, f"{job.status.value:9}", shape_of(job)]
+    parts = (
+        [f"{job.id:26}", f"{job.status.value:9}"]
+        if is_narrow
+        else [job.id, f"{job.status.value:9}", f"{shape_of(job):19}"]
+    )
     room = width - len("  ".join(parts)) - 2
     said = took(job.metrics) if is_narrow and job.status.value in ("succeeded", "aborted") else outcome_of(job)
     outcome = shortened(said, max(10, room - 22 if is_narrow or job.error else room))
+    outcome = f"{outcome:{18 if is_narrow else 31}}"  # what follows stands below each other
     left = room - len(outcome) - 4
-    return "  ".join(part for part in (*parts, outcome, _quoted(job, left) if left >= 6 else "") if part)[:width]
+    return "  ".join(part for part in (*parts, outcome, _quoted(job, left) if left >= 6 else "") if part)[
+        :width
+    ].rstrip()
 
 
 #: Columns from which on a line of a job has room for its shape.
