@@ -10,7 +10,7 @@ import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -71,6 +71,16 @@ def _numbers(limits: Limits) -> list[float]:
 
 
 NO_QUOTAS = Quotas()
+
+
+def standings(rows: Mapping[str, tuple[int, int]], quotas: Quotas) -> list[dict[str, Any]]:
+    """What an operator sees of each tenant that is configured or has queued and running `rows`; by name."""
+    names = sorted(rows.keys() | quotas.tenants.keys())
+    found = ((name, rows.get(name, (0, 0)), quotas.of(name)) for name in names)
+    return [
+        {"tenant": name, "queued_rows": queued, "running_rows": running, **share.model_dump()}
+        for name, (queued, running), share in found
+    ]
 
 
 def check_tenant(tenant: str) -> str:

@@ -164,6 +164,11 @@ class TenantRows:
     running_rows: int = 0
 
 
+def by_tenant(tenants: Sequence[TenantRows]) -> dict[str, tuple[int, int]]:
+    """Queued and running rows by name."""
+    return {one.tenant: (one.queued_rows, one.running_rows) for one in tenants}
+
+
 @dataclass(frozen=True, slots=True)
 class Totals:
     """What was counted since the store was made, and what waits for webhooks and operators."""
