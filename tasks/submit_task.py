@@ -36,9 +36,9 @@ def register_submit(
     @app.task(name=SUBMIT, bind=True, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
     def submit(self: Any, request: Any = None, **fields: Any) -> str | None:
         try:
-            # A header of the message, as OpenTelemetry's instrumentation of Celery writes it.
+            # Headers of the message: the first as OpenTelemetry's instrumentation of Celery writes it.
             with joining(self.request.get("traceparent")):
-                tenant = self.request.get("tenant") or DEFAULT_TENANT  # a header of the message as well
+                tenant = self.request.get("tenant") or (self.request.headers or {}).get("tenant") or DEFAULT_TENANT
                 wanted = one_message(request, fields)
                 job = submit_message(self.request.id, wanted, store, models, hinter, settings, tenant=tenant)
         except (QueueFull, StoreUnavailable) as error:

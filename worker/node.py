@@ -197,11 +197,11 @@ class Node:
         app, model_of = make_app(self._settings), self._model_of
 
         @app.task(name=GENERATE, bind=True, ignore_result=True)  # type: ignore[untyped-decorator]
-        def run_job(self: Any, job_id: str) -> str:
+        def run_job(task: Any, job_id: str) -> str:
             if not (isinstance(job_id, str) and is_job_id(job_id)):
                 log.error("a message was dropped: it names no job")
                 return "no job"
-            model = model_of.get(str((self.request.delivery_info or {}).get("routing_key")))
+            model = model_of.get(str((task.request.delivery_info or {}).get("routing_key")))
             if model is None:  # its job, if it waits, gets another one in the right queue
                 log.error("a message was dropped: it came over a queue that is no model's here")
                 return "no model"
