@@ -453,7 +453,7 @@ class MemoryJobStore:
             batching = None if text is None else Batching.model_validate_json(text)
             crashes = (0, 0) if entry.status.is_terminal else (entry.crashes, entry.solo_crashes)
             is_wanted = job_id in self.abort_wishes
-            return JobFacts(self._read(entry), is_wanted, *crashes, batching, self._alive())
+            return JobFacts(self._read(entry), is_wanted, *crashes, batching, self._alive(), self._picks.held_by(entry))
 
     def totals(self) -> Totals:
         with self._changed:

@@ -8,7 +8,7 @@ from tasks.memory_records import Entry, MemoryRecords, owners
 from tasks.memory_turns import MAX_LOOK
 from tasks.quotas import Limits
 from tasks.store import Hint, NewJob
-from tasks.store_codec import over_limit
+from tasks.store_codec import in_words, over_limit
 
 
 class Picks:
@@ -60,6 +60,14 @@ class Picks:
         limit = self._limits(kind, name).max_running_rows
         running = self._records.rows_of(JobStatus.RUNNING, kind, name)
         return limit is not None and running > 0 and running + rows > limit
+
+    def held_by(self, entry: Entry) -> str | None:
+        """Whose limit keeps a queued job waiting, in words."""
+        for kind, name in owners(entry.new) if entry.status is JobStatus.QUEUED else ():
+            if self._is_over(kind, name, entry.rows):
+                limit = self._limits(kind, name).max_running_rows or 0
+                return in_words(kind, name, self._records.rows_of(JobStatus.RUNNING, kind, name), limit)
+        return None
 
     def refusal(self, new: NewJob) -> SafelightError | None:
         rows = new.request.num_outputs

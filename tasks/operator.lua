@@ -47,10 +47,10 @@ function VERBS.workers()
   return infos
 end
 
--- A job, whether its abort is wanted, and what the live workers say of themselves; or nil.
+-- A job, whether its abort is wanted, what the live workers say of themselves, and who holds it up; or nil.
 function VERBS.explain(id)
   local found = snapshot(id)
-  return found and {found, abort_wanted(id) and 1 or 0, VERBS.workers()}
+  return found and {found, abort_wanted(id) and 1 or 0, VERBS.workers(), Turns.held_by(id)}
 end
 
 function VERBS.tally()

@@ -190,6 +190,8 @@ class JobFacts:
     solo_crashes: int
     batching: Batching | None
     workers: Sequence[Mapping[str, Any]]
+    #: Whose limit on running rows keeps it waiting, in words.
+    held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -312,9 +312,15 @@ def explain(job_id: str) -> Call[JobFacts]:
         record = found.record
         batching = Batching.model_validate_json(record["batching"]) if "batching" in record else None
         crashes = int(record.get("crashes", 0)), int(record.get("solo_crashes", 0))
-        return JobFacts(decode_job(found), bool(reply[1]), *crashes, batching, [json.loads(info) for info in reply[2]])
+        held_by = in_words(*reply[3]) if reply[3] else None
+        workers = [json.loads(info) for info in reply[2]]
+        return JobFacts(decode_job(found), bool(reply[1]), *crashes, batching, workers, held_by)
 
     return Call("explain", [job_id], [job_id], decode)
+
+
+def in_words(kind: str, name: str, running: int, limit: int) -> str:
+    return f"{kind} {name} may run {limit} outputs at a time, and {running} do"
 
 
 def totals() -> Call[Totals]:

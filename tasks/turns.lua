@@ -147,6 +147,16 @@ local function is_over(kind, name, rows)
   return running > 0 and running + rows > max
 end
 
+-- {kind, name, rows that run, limit} of whoever keeps a queued job waiting; else empty.
+function Turns.held_by(id)
+  local job = load(id)
+  for _, owner in ipairs(job.status == 'queued' and owners(job) or {}) do
+    local kind, name = unpack(owner)
+    if is_over(kind, name, job.rows) then return {kind, name, rows_of('running', kind, name), quota(kind, name)[3]} end
+  end
+  return {}
+end
+
 -- The job if it waits; one that should not run at all ends here.
 local function waiting(id, line)
   local job = load(id)

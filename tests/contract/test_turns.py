@@ -210,6 +210,8 @@ class TestRunningLimits:
         large, small = lab.create(tenant="acme", num_outputs=2), lab.create(tenant="acme")
         other = lab.create()
         assert taken(lab, 3) == [first, other, None], "the small one waits behind the large one"
+        assert lab.store.explain(large).held_by == "tenant acme may run 3 outputs at a time, and 2 do"
+        assert lab.store.explain(small).held_by is lab.store.explain(first).held_by is None
         finish(lab, first)
         assert taken(lab, 3) == [large, small, None]
 
