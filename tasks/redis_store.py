@@ -145,7 +145,9 @@ class RedisJobStore:
 
     def wake(self) -> Sequence[Hint]:
         """Without limits on running rows no turn is ever blocked, and nothing is asked."""
-        return self._run(codec.wake()) if self.quotas.limits_running else []
+        if not self.quotas.limits_running:
+            return []
+        return self._run(codec.wake())
 
     def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
         return self._run(codec.renew(leases, lease_s))

@@ -223,6 +223,13 @@ class TestRunningLimits:
         finish(lab, first)
         assert lab.take() == held
 
+    def test_who_is_at_the_limit_saves_up_nothing_meanwhile(self, make_lab: MakeLab) -> None:
+        lab = make_lab(quotas=Quotas(tenants={"acme": Share(max_running_rows=4)}))
+        lab.store.create([lab.new(tenant="acme") for _ in range(8)] + [lab.new() for _ in range(16)])
+        for job_id in [job_id for job_id in taken(lab, 16) if lab.store.get(str(job_id)).tenant == "acme"]:
+            finish(lab, str(job_id))
+        assert tenants_of(lab, taken(lab, 4)).count("acme") in (2, 3)
+
     def test_a_turn_that_found_all_at_their_limits_is_kept_until_rows_are_free(self, make_lab: MakeLab) -> None:
         lab = make_lab(quotas=Quotas(default=Share(max_running_rows=1)))
         first, *_ = (lab.create() for _ in range(3))

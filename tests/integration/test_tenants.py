@@ -10,6 +10,7 @@ import pytest
 from celery import Celery
 from pydantic import SecretStr
 
+from api_stub.serve import _probe
 from api_stub.testing import running_api
 from tasks.client import Client
 from tasks.errors import ConfigError, InvalidRequest
@@ -20,6 +21,7 @@ from tasks.settings import Settings
 from tasks.store import Claimed
 from tasks.submit_task import register_submit, submit_message
 from tests.contract.stores import failed
+from worker.node import Node
 
 FILE = """
 [default]
@@ -137,6 +139,8 @@ def test_a_wrong_entry_is_named(tmp_path: Path, text: str, named: str) -> None:
     assert "SAFELIGHT_TENANTS" in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="SAFELIGHT_TENANTS"):
-        load_quotas(tmp_path / "absent.toml")
+def test_api_and_worker_do_not_start_with_a_file_that_is_not_there(settings: Settings, tmp_path: Path) -> None:
+    wrong = settings.model_copy(update={"tenants": tmp_path / "absent.toml"})
+    for start in (_probe, Node, Client):
+        with pytest.raises(ConfigError, match=r"SAFELIGHT_TENANTS: cannot read .*absent.toml"):
+            start(wrong)
