@@ -33,7 +33,6 @@ def test_a_capped_tenant_runs_one_by_one_beside_the_others_and_a_revoke_meets_it
             "safelight.submit", kwargs=size, queue="safelight.submit", headers={"tenant": "acme"}
         ).id
         eventually(lambda: any(job.id == sent for job in client.store.list().jobs), 20, "created")
-        unwanted = client.submit({**size, "num_inference_steps": 900}, tenant="acme").id
         make_app(running.settings).control.revoke(capped[0], terminate=True)
         eventually(lambda: client.get(capped[0]).status == "aborted", 20, "the job that was named")
         acme = [client.wait(job_id, timeout_s=40) for job_id in [*capped[1:], sent]]
@@ -44,6 +43,8 @@ def test_a_capped_tenant_runs_one_by_one_beside_the_others_and_a_revoke_meets_it
         assert not any(overlap(one, other) for one in acme for other in acme if one is not other)
         assert any(overlap(one, other) for one in acme for other in others), "a worker was free for them"
         assert acme[1].started_at and acme[0].started_at and acme[1].started_at < acme[0].started_at, "9 before 5"
-        client.abort(unwanted)
-        assert client.wait(unwanted, timeout_s=20).status == "aborted"
+        unwanted = client.submit({**size, "num_inference_steps": 1000}, tenant="acme")
+        running.wait_step(unwanted, 1)
+        client.abort(unwanted.id)
+        assert client.wait(unwanted.id, timeout_s=20).status == "aborted"
         eventually(lambda: client.store.tenants() == [], 5, "nothing is counted any more")
