@@ -13,11 +13,9 @@ from pydantic import SecretStr
 
 from api_stub.problems import ProblemError
 from tasks.errors import ConfigError
+from tasks.quotas import DEFAULT_TENANT, TENANT
 
-#: The tenant of keys without a name, and of everybody while no key is set.
-DEFAULT_TENANT = "default"
 _HASHED = "sha256"
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}", re.ASCII)
 _bearer = HTTPBearer(auto_error=False, description="One of `SAFELIGHT_API_KEYS`; not needed when that is unset.")
 
 
@@ -49,7 +47,7 @@ def _parsed(entry: str, number: int) -> tuple[bytes, str]:
     name, colon, key = entry.partition(":")
     if not colon or name == _HASHED:
         name, key = DEFAULT_TENANT, entry
-    if not _NAME.fullmatch(name):
+    if not TENANT.fullmatch(name):
         raise ConfigError(f"SAFELIGHT_API_KEYS: entry {number}: a name is 1 to 64 of A-Z, a-z, 0-9, '_' and '-'")
     kind, colon, text = key.partition(":")
     if kind != _HASHED or not colon:

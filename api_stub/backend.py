@@ -52,7 +52,13 @@ async def spend(request: Request, num_jobs: int = 1) -> None:
     """To be called before jobs are created: counts them for the caller's key. Raises `RateLimited`."""
     limiter = backend_of(request).limiter
     if limiter is not None:
-        await limiter.spend(request.state.tenant, num_jobs)
+        await limiter.spend(tenant_of(request), num_jobs)
+
+
+def tenant_of(request: Request) -> str:
+    """For whom the caller's key submits."""
+    tenant: str = request.state.tenant
+    return tenant
 
 
 def backend_of(request: Request) -> Backend:

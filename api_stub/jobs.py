@@ -11,7 +11,7 @@ from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse, StreamingResponse
 
 from api_stub import events as sse
-from api_stub.backend import Backend, backend_of, spend
+from api_stub.backend import Backend, backend_of, spend, tenant_of
 from api_stub.body import MAX_BATCH, many_requests, one_request, read_json
 from api_stub.brief import brief as without_bytes
 from api_stub.openapi import BATCH_BODY, EVENT_STREAM, ONE_BODY, JobBatch, JobPage, OutputLinks, answer, problems
@@ -63,7 +63,7 @@ async def submit(request: Request, backend: Uses, key: Key) -> Response:
     data = await read_json(request, backend.settings.max_body_bytes)
     wanted = one_request(data, backend.models, backend.settings)
     await spend(request)
-    created = await backend.client.create(wanted, idempotency_key=key)
+    created = await backend.client.create(wanted, idempotency_key=key, tenant=tenant_of(request))
     return _accepted(request, created.job, 202 if created.is_new else 200)
 
 
@@ -79,7 +79,7 @@ async def submit_batch(request: Request, backend: Uses) -> Response:
     data = await read_json(request, backend.settings.max_body_bytes)
     wanted = many_requests(data, backend.models, backend.settings)
     await spend(request, len(wanted))
-    jobs = await backend.client.submit_many(wanted)
+    jobs = await backend.client.submit_many(wanted, tenant=tenant_of(request))
     return JSONResponse({"jobs": [job.to_json() for job in jobs]}, 202)
 
 
@@ -143,7 +143,7 @@ async def abort(job_id: JobId, backend: Uses) -> Response:
 async def replay(request: Request, job_id: JobId, backend: Uses) -> Response:
     """A new job of the same resolved request: same seed, same picture."""
     await spend(request)
-    return _accepted(request, await backend.client.replay(job_id))
+    return _accepted(request, await backend.client.replay(job_id, tenant=tenant_of(request)))
 
 
 @router.get("/{job_id}/explain", response_model=Explanation, responses=problems(404, 503))

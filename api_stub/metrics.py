@@ -11,7 +11,7 @@ from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from tasks.exposition import Figures, queue_families, total_families, worker_families
+from tasks.exposition import Figures, queue_families, tenant_families, total_families, worker_families
 from tasks.store import QueueStats, Totals
 
 _BUCKETS_S = (0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60)
@@ -38,10 +38,17 @@ class Metrics:
         self._figures = Figures()
         registry.register(self._figures)
 
-    def set_store(self, queues: Sequence[QueueStats], totals: Totals, workers: Sequence[Mapping[str, Any]]) -> None:
+    def set_store(
+        self,
+        queues: Sequence[QueueStats],
+        totals: Totals,
+        workers: Sequence[Mapping[str, Any]],
+        tenants: Sequence[Mapping[str, Any]] = (),
+    ) -> None:
         self.store_up.set(1)
         self.workers.set(len(workers))
-        self._figures.families = [*queue_families(queues), *total_families(totals), *worker_families(workers)]
+        of_jobs = [*queue_families(queues), *tenant_families(tenants), *total_families(totals)]
+        self._figures.families = [*of_jobs, *worker_families(workers)]
 
     def set_store_down(self) -> None:
         """Old figures would look alive: drop them."""

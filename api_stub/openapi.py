@@ -102,8 +102,21 @@ class Queue(BaseModel):
     priorities: list[QueuePriority] = Field(description="Those that wait, 9 first.")
 
 
+class TenantQueue(BaseModel):
+    tenant: str
+    #: Outputs of its jobs that wait, and that run.
+    queued_rows: int
+    running_rows: int
+    weight: float
+    #: null: no limit.
+    max_queued_rows: int | None
+    max_running_rows: int | None
+
+
 class QueueList(BaseModel):
     queues: list[Queue]
+    #: Those that are configured, and those with live jobs.
+    tenants: list[TenantQueue]
 
 
 def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:

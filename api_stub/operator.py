@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse
 from pydantic import BaseModel
 
-from api_stub.backend import Backend, backend_of
+from api_stub.backend import Backend, backend_of, tenant_of
 from api_stub.openapi import problems
 from tasks.dead_letters import DeadLetter
 from tasks.errors import UnknownDeadLetter, UnknownWebhook
@@ -93,7 +93,7 @@ async def dead_letter(
 )
 async def retry_dead_letter(request: Request, job_id: LetterId, backend: Uses) -> Response:
     """A new job of the same resolved request; its `retry_of` is the letter, which leaves the list."""
-    job = await backend.client.retry_dead_letter(job_id)
+    job = await backend.client.retry_dead_letter(job_id, tenant=tenant_of(request))
     location = f"{request.scope.get('root_path', '')}/v1/jobs/{job.id}"
     return JSONResponse(job.to_json(), 202, headers={"Location": location})
 

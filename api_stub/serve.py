@@ -18,6 +18,7 @@ from tasks.connection import connect
 from tasks.errors import ConfigError, StoreUnavailable
 from tasks.logs import configure_logs
 from tasks.models import load_models
+from tasks.quotas import load_quotas
 from tasks.redis_rights import producer_samples
 from tasks.redis_start import check_start
 from tasks.settings import Settings
@@ -79,6 +80,7 @@ class Server(uvicorn.Server):
 def _probe(settings: Settings) -> None:
     """Raises `StoreUnavailable` or `ConfigError` now, rather than at the first request."""
     models = load_models(settings.models)
+    load_quotas(settings.tenants)
     with connect(settings) as client:
         for warning in check_start(client, producer_samples(settings.key_prefix, models.names)):
             log.warning("%s", warning)

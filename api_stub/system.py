@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
 
@@ -14,9 +15,12 @@ from api_stub.backend import Backend, backend_of
 from api_stub.metrics import CONTENT_TYPE, Metrics
 from api_stub.openapi import ModelList, OpenAIModel, QueueList, WorkerList, problems
 from api_stub.problems import ProblemError
+from tasks.async_redis_store import AsyncRedisJobStore
 from tasks.errors import SafelightError
 from tasks.models import FORMATS, ModelSpec
+from tasks.quotas import standings
 from tasks.release import release
+from tasks.store import by_tenant
 
 CHECK_S = 3.0
 router = APIRouter(prefix="/v1", tags=["system"])
@@ -71,9 +75,11 @@ async def workers(backend: Uses) -> Response:
 
 @router.get("/queues", response_model=QueueList, responses=problems(503))
 async def queues(backend: Uses) -> Response:
-    """Queued and running jobs of each model, and the age of the oldest that waits."""
-    stats = await backend.client.store.queues(backend.models.names)
-    return JSONResponse({"queues": [asdict(queue) for queue in stats]})
+    """Queued and running jobs of each model, the age of the oldest that waits, and each tenant's rows and limits."""
+    store = backend.client.store
+    stats, tenants = await store.queues(backend.models.names), await store.tenants()
+    told = standings(by_tenant(tenants), store.quotas)
+    return JSONResponse({"queues": [asdict(queue) for queue in stats], "tenants": told})
 
 
 @probes.get("/healthz")
@@ -109,6 +115,13 @@ def _check_s3(backend: Backend) -> str:
     return "ok"
 
 
+async def _configured(store: AsyncRedisJobStore) -> Sequence[Mapping[str, Any]]:
+    """Standings of those tenants that the file names: a label has few values."""
+    if not (named := store.quotas.tenants):
+        return ()
+    return [one for one in standings(by_tenant(await store.tenants()), store.quotas) if one["tenant"] in named]
+
+
 @probes.get("/metrics", dependencies=[Depends(require_token)], responses=problems(401))
 async def metrics(request: Request, backend: Uses) -> Response:
     """Prometheus text. Without Redis, `safelight_store_up` is 0 and what it knows is left out."""
@@ -116,7 +129,12 @@ async def metrics(request: Request, backend: Uses) -> Response:
     store = backend.client.store
     try:
         async with asyncio.timeout(CHECK_S):
-            figures.set_store(await store.queues(backend.models.names), await store.totals(), await store.workers())
+            figures.set_store(
+                await store.queues(backend.models.names),
+                await store.totals(),
+                await store.workers(),
+                await _configured(store),
+            )
     except (SafelightError, TimeoutError):
         figures.set_store_down()
     return Response(figures.text(), headers={"Content-Type": CONTENT_TYPE})

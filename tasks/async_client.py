@@ -17,6 +17,7 @@ from tasks.hints import Hinter
 from tasks.job import Job
 from tasks.models import Models, load_models
 from tasks.operator_client import AsyncOperatorCalls
+from tasks.quotas import DEFAULT_TENANT, check_tenant, load_quotas
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
@@ -33,9 +34,11 @@ class AsyncClient(AsyncOperatorCalls):
         *,
         redis_url: str | None = None,
         models: Models | None = None,
+        tenant: str = DEFAULT_TENANT,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._tracing = tracing
+        self.tenant = check_tenant(tenant)
         settings = settings or read_settings()
         self.settings = settings if redis_url is None else settings.model_copy(update={"redis_url": redis_url})
         self.models = models or load_models(self.settings.models)
@@ -46,6 +49,7 @@ class AsyncClient(AsyncOperatorCalls):
             self.settings.result_ttl_s,
             self.settings.max_queued,
             self.settings.dead_letter_ttl_s,
+            load_quotas(self.settings.tenants),
         )
         self._hinter = Hinter(self.settings)
         self._webhooks = AsyncWebhookQueue(self._redis, self.settings.key_prefix)
@@ -56,24 +60,32 @@ class AsyncClient(AsyncOperatorCalls):
         *,
         idempotency_key: str | None = None,
         job_id: str | None = None,
+        tenant: str | None = None,
         **fields: Any,
     ) -> Job:
         wanted = one_form(request, fields)
-        return (await self.create(wanted, idempotency_key=idempotency_key, job_id=job_id)).job
+        return (await self.create(wanted, idempotency_key=idempotency_key, job_id=job_id, tenant=tenant)).job
 
     async def create(
-        self, request: RequestLike, *, idempotency_key: str | None = None, job_id: str | None = None
+        self,
+        request: RequestLike,
+        *,
+        idempotency_key: str | None = None,
+        job_id: str | None = None,
+        tenant: str | None = None,
     ) -> Created:
         with self._tracing.span("submit", kind="producer") as span:
-            new = new_job(request, self.models, idempotency_key=idempotency_key, job_id=job_id)
+            new = new_job(
+                request, self.models, idempotency_key=idempotency_key, job_id=job_id, tenant=tenant or self.tenant
+            )
             span.set("safelight.job_id", new.job_id)
             created = accepted(await self.store.create([new]))
             await asyncio.to_thread(self._hinter.publish, hints_for(created))
         return created[0]
 
-    async def submit_many(self, requests: Iterable[RequestLike]) -> list[Job]:
+    async def submit_many(self, requests: Iterable[RequestLike], *, tenant: str | None = None) -> list[Job]:
         with self._tracing.span("submit", kind="producer") as span:
-            jobs = [new_job(request, self.models) for request in requests]
+            jobs = [new_job(request, self.models, tenant=tenant or self.tenant) for request in requests]
             span.set("safelight.num_jobs", len(jobs))
             return [answer.job for answer in await self._create_all(jobs)]
 
@@ -148,8 +160,8 @@ class AsyncClient(AsyncOperatorCalls):
         artifacts = ArtifactStore(self.settings) if outputs else None
         return [artifacts.presign(output.uri, expires_s) for output in outputs] if artifacts else []
 
-    async def replay(self, job_id: str) -> Job:
-        return (await self.create((await self.store.get(job_id)).request)).job
+    async def replay(self, job_id: str, *, tenant: str | None = None) -> Job:
+        return (await self.create((await self.store.get(job_id)).request, tenant=tenant)).job
 
     async def close(self) -> None:
         await asyncio.to_thread(self._hinter.close)

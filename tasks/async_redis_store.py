@@ -15,8 +15,9 @@ from tasks.connection import BLOCK_SLICE_S, explain, where
 from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter
 from tasks.errors import SafelightError
 from tasks.job import Job, JobStatus
+from tasks.quotas import NO_QUOTAS, Quotas
 from tasks.redis_store import SCRIPT
-from tasks.store import Created, Drained, Event, JobFacts, NewJob, Page, QueueStats, Totals
+from tasks.store import Created, Drained, Event, JobFacts, NewJob, Page, QueueStats, TenantRows, Totals
 from tasks.store_codec import Call
 
 T = TypeVar("T")
@@ -32,7 +33,10 @@ class AsyncRedisJobStore:
         result_ttl_s: float = 7 * 86_400.0,
         max_queued: int = 100_000,
         dead_letter_ttl_s: float = 30 * 86_400.0,
+        quotas: Quotas = NO_QUOTAS,
     ) -> None:
+        self.quotas = quotas
+        self._quotas_text = quotas.text
         self._client = client
         self._prefix = key_prefix
         self._lifetimes = codec.Lifetimes(int(result_ttl_s * 1000), int(max(result_ttl_s, dead_letter_ttl_s) * 1000))
@@ -40,7 +44,7 @@ class AsyncRedisJobStore:
         self._script = client.register_script(SCRIPT)
 
     async def _run(self, call: Call[T]) -> T:
-        keys, args = codec.script_arguments(call, self._prefix, self._lifetimes, None)
+        keys, args = codec.script_arguments(call, self._prefix, self._lifetimes, None, self._quotas_text)
         return call.decode(await self._guarded(self._script(keys, args)))
 
     async def _guarded(self, command: Awaitable[Any]) -> Any:
@@ -103,6 +107,9 @@ class AsyncRedisJobStore:
 
     async def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
         return await self._run(codec.queues(models))
+
+    async def tenants(self) -> Sequence[TenantRows]:
+        return await self._run(codec.tenants())
 
     async def workers(self) -> Sequence[Mapping[str, Any]]:
         return await self._run(operator_codec.workers())

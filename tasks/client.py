@@ -14,6 +14,7 @@ from tasks.hints import Hinter
 from tasks.job import Job
 from tasks.models import Models, load_models
 from tasks.operator_client import OperatorCalls
+from tasks.quotas import DEFAULT_TENANT, check_tenant, load_quotas
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
@@ -27,7 +28,10 @@ RETRY_PAUSE_S = 0.5
 
 
 class Client(OperatorCalls):
-    """Talks to Redis only, and signs URLs of the object store. Thread-safe. Any call may raise `StoreUnavailable`."""
+    """Talks to Redis only, and signs URLs of the object store. Thread-safe. Any call may raise `StoreUnavailable`.
+
+    `tenant`: for whom it submits, unless a call says otherwise; the caller is trusted with that.
+    """
 
     def __init__(
         self,
@@ -35,9 +39,11 @@ class Client(OperatorCalls):
         *,
         redis_url: str | None = None,
         models: Models | None = None,
+        tenant: str = DEFAULT_TENANT,
         tracing: Tracing = NO_TRACING,
     ) -> None:
         self._tracing = tracing
+        self.tenant = check_tenant(tenant)
         settings = settings or read_settings()
         self.settings = settings if redis_url is None else settings.model_copy(update={"redis_url": redis_url})
         self.models = models or load_models(self.settings.models)
@@ -48,6 +54,7 @@ class Client(OperatorCalls):
             self.settings.result_ttl_s,
             self.settings.max_queued,
             self.settings.dead_letter_ttl_s,
+            load_quotas(self.settings.tenants),
         )
         self._hinter = Hinter(self.settings)
         self._webhooks = WebhookQueue(self._redis, self.settings.key_prefix)
@@ -58,25 +65,35 @@ class Client(OperatorCalls):
         *,
         idempotency_key: str | None = None,
         job_id: str | None = None,
+        tenant: str | None = None,
         **fields: Any,
     ) -> Job:
         """Accept a job, given as a request, a mapping or keywords. Raises as `create` does."""
         wanted = one_form(request, fields)
-        return self.create(wanted, idempotency_key=idempotency_key, job_id=job_id).job
+        return self.create(wanted, idempotency_key=idempotency_key, job_id=job_id, tenant=tenant).job
 
-    def create(self, request: RequestLike, *, idempotency_key: str | None = None, job_id: str | None = None) -> Created:
+    def create(
+        self,
+        request: RequestLike,
+        *,
+        idempotency_key: str | None = None,
+        job_id: str | None = None,
+        tenant: str | None = None,
+    ) -> Created:
         """`submit`, and whether the job is new. Raises `InvalidRequest`, `QueueFull`, `IdempotencyConflict`."""
         with self._tracing.span("submit", kind="producer") as span:
-            new = new_job(request, self.models, idempotency_key=idempotency_key, job_id=job_id)
+            new = new_job(
+                request, self.models, idempotency_key=idempotency_key, job_id=job_id, tenant=tenant or self.tenant
+            )
             span.set("safelight.job_id", new.job_id)
             created = accepted(self.store.create([new]))
             self._hinter.publish(hints_for(created))
         return created[0]
 
-    def submit_many(self, requests: Iterable[RequestLike]) -> list[Job]:
+    def submit_many(self, requests: Iterable[RequestLike], *, tenant: str | None = None) -> list[Job]:
         """All or none: each is checked first, and if the queue fills up on the way, those before are aborted."""
         with self._tracing.span("submit", kind="producer") as span:
-            jobs = [new_job(request, self.models) for request in requests]
+            jobs = [new_job(request, self.models, tenant=tenant or self.tenant) for request in requests]
             span.set("safelight.num_jobs", len(jobs))
             return [created.job for created in self._create_all(jobs)]
 
@@ -159,9 +176,9 @@ class Client(OperatorCalls):
         artifacts = ArtifactStore(self.settings) if outputs else None
         return [artifacts.presign(output.uri, expires_s) for output in outputs] if artifacts else []
 
-    def replay(self, job_id: str) -> Job:
+    def replay(self, job_id: str, *, tenant: str | None = None) -> Job:
         """A new job of the same resolved request. Raises `UnknownJob`, and as `create` does."""
-        return self.create(self.store.get(job_id).request).job
+        return self.create(self.store.get(job_id).request, tenant=tenant).job
 
     def close(self) -> None:
         """Give the connections back; leaving a `with` does it as well."""

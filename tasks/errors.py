@@ -58,11 +58,18 @@ class IdempotencyConflict(SafelightError):
 
 
 class QueueFull(SafelightError):
-    """`MAX_QUEUED` jobs already wait; `retry_after_s` is a hint for the caller."""
+    """`MAX_QUEUED` jobs already wait, or as many rows as `whose` limit allows (`tenant acme`, `group g`).
 
-    def __init__(self, max_queued: int, retry_after_s: float = 5.0) -> None:
-        super().__init__(f"the queue is full ({max_queued} jobs wait); try again in {retry_after_s:.0f} s")
+    `retry_after_s` is a hint for the caller.
+    """
+
+    def __init__(self, max_queued: int, retry_after_s: float = 5.0, *, whose: str | None = None) -> None:
+        full = f"the queue is full ({max_queued} jobs wait)"
+        if whose is not None:
+            full = f"the queue of {whose} is full (at most {max_queued} outputs may wait)"
+        super().__init__(f"{full}; try again in {retry_after_s:.0f} s")
         self.retry_after_s = retry_after_s
+        self.whose = whose
 
 
 class RateLimited(SafelightError):

@@ -19,6 +19,7 @@ Code = Literal[
     "model_not_served",
     "worker_draining",
     "quarantined",
+    "at_limit",
     "jobs_ahead",
     "rows_busy",
     "message_under_way",
@@ -121,13 +122,15 @@ def _why_nobody_takes_it(facts: JobFacts) -> Iterator[Reason]:
     if not ready:
         yield _nobody_is_ready(facts, serving)
         return
+    if facts.held_by is not None:
+        yield Reason(code="at_limit", message=f"it waits for rows of its own: {facts.held_by}")
     told = [info["models"][model].get("speed") or {} for info in ready]
     busy, room = (sum(speed.get(name, 0) for speed in told) for name in ("busy_rows", "max_rows"))
     if position:
         yield Reason(code="jobs_ahead", message=f"{position} jobs of model {model} go first")
     if room and busy >= room:
         yield Reason(code="rows_busy", message=f"all {room} rows of {len(ready)} workers are taken ({busy} in hand)")
-    elif not position:
+    elif not position and facts.held_by is None:
         yield Reason(code="message_under_way", message="it is next and rows are free: a worker is about to take it")
 
 

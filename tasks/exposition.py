@@ -60,6 +60,13 @@ def queue_families(queues: Sequence[QueueStats]) -> Iterator[Metric]:
     yield _plain("safelight_queue_oldest_seconds", zip(labels, oldest_s, strict=True))
 
 
+def tenant_families(tenants: Sequence[Info]) -> Iterator[Metric]:
+    """Of `standings`; none without tenants, whose number is the caller's care."""
+    states = ("queued", "running")
+    rows = [((one["tenant"], status), one[f"{status}_rows"]) for one in tenants for status in states]
+    yield _plain("safelight_tenant_rows", rows)
+
+
 def _live(queue: QueueStats) -> tuple[tuple[str, int], tuple[str, int]]:
     return ("queued", queue.queued), ("running", queue.running)
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, PlainSerializer
 
+from tasks.quotas import DEFAULT_TENANT
 from tasks.request import GenerationRequest
 
 
@@ -151,6 +152,8 @@ class Job(_Record):
     request: GenerationRequest
     #: The dead letter of which this job is the retry.
     retry_of: str | None = None
+    #: For whom it was submitted.
+    tenant: str = DEFAULT_TENANT
     #: How far it is.
     progress: Progress = Progress()
     #: Grows with each claim; the fencing token of that run. 0: never claimed.

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from tasks.eta import Load, Speed, own_s, queued_eta_s
 from tasks.job import Job, JobError, JobMetrics, JobStatus, Progress
+from tasks.quotas import DEFAULT_TENANT
 from tasks.request import GenerationRequest
 
 #: Error types that are the requester's own doing: such a failed job is no dead letter.
@@ -63,6 +64,7 @@ def decode_job(snapshot: Snapshot) -> Job:
             "status": status,
             "request": request,
             "retry_of": record.get("retry_of"),
+            "tenant": record.get("tenant", DEFAULT_TENANT),
             "progress": _progress(snapshot, status, request),
             "attempt": int(record["attempt"]),
             "worker": record.get("worker"),

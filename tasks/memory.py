@@ -14,7 +14,9 @@ from tasks.errors import QueueFull, SafelightError, UnknownDeadLetter
 from tasks.eta import Speed, speeds_of
 from tasks.job import Batching, Job, JobError, JobMetrics, JobStatus, Progress
 from tasks.job_codec import encode_each, encode_optional, is_dead_letter, moment
+from tasks.memory_picks import Picks
 from tasks.memory_records import Entry, MemoryRecords
+from tasks.quotas import NO_QUOTAS, Quotas
 from tasks.store import (
     Claimed,
     Created,
@@ -30,6 +32,7 @@ from tasks.store import (
     PriorityStats,
     QueueStats,
     Reaped,
+    TenantRows,
     Totals,
     Written,
 )
@@ -52,6 +55,7 @@ class MemoryJobStore:
         result_ttl_s: float = 7 * 86_400.0,
         max_queued: int = 100_000,
         dead_letter_ttl_s: float = 30 * 86_400.0,
+        quotas: Quotas = NO_QUOTAS,
         *,
         clock: Callable[[], int] = _system_ms,
         broker_depth: Callable[[str], int] = lambda model: 0,
@@ -62,7 +66,8 @@ class MemoryJobStore:
         self._broker_depth = broker_depth
         self._changed = threading.Condition(threading.RLock())
         lifetimes = Lifetimes(self._ttl_ms, int(max(result_ttl_s, dead_letter_ttl_s) * 1000))
-        self._records = MemoryRecords(lifetimes, clock, self._changed.notify_all)
+        self._records = MemoryRecords(lifetimes, quotas, clock, self._changed.notify_all)
+        self._picks = Picks(self._records)
         self._keys: dict[str, tuple[str, int]] = {}
         self._beats: dict[str, tuple[str, int]] = {}
         self._drains_ms: dict[str, int] = {}
@@ -86,8 +91,10 @@ class MemoryJobStore:
             return UnknownDeadLetter(new.retry_of)
         if new.rejected is None and len(self._records.having(JobStatus.QUEUED)) >= self._max_queued:
             return QueueFull(self._max_queued)
+        if new.rejected is None and (refusal := self._picks.refusal(new)) is not None:
+            return refusal
         if new.idempotency_key:
-            self._keys[new.idempotency_key] = (new.job_id, self._now() + self._ttl_ms)
+            self._keys[new.idempotency_scope] = (new.job_id, self._now() + self._ttl_ms)
         if new.supersedes:
             for other in self._records.live(new.request.group):
                 self._records.abort(other)
@@ -97,7 +104,7 @@ class MemoryJobStore:
         return Created(new_record(new, moment(self._now()), self._records.position(entry)), is_new=True)
 
     def _known_by(self, new: NewJob) -> Entry | None:
-        job_id, until_ms = self._keys.get(new.idempotency_key or "", (new.job_id, 0))
+        job_id, until_ms = self._keys.get(new.idempotency_scope, (new.job_id, 0))
         by_key = self._records.find(job_id) if until_ms > self._now() else None
         return by_key or self._records.find(new.job_id)
 
@@ -169,13 +176,31 @@ class MemoryJobStore:
             if self._records.is_late(entry):
                 self._records.fail_late(entry)
                 return NotClaimed("terminal")
-            entry.attempt += 1
-            entry.lease_ms = self._now() + int(lease_s * 1000)
-            entry.record |= {"attempt": str(entry.attempt), "worker": worker, "started": str(self._now())}
-            self._records.count(entry, "attempts")
-            self._records.move(entry, JobStatus.RUNNING)
-            job, solo = self._read(entry), entry.crashes >= _CRASHES_TO_SOLO
-            return Claimed(job, entry.attempt, solo, entry.new.trace, moment(entry.record["queued"]))
+            self._records.charge(entry)
+            return self._start(entry, worker, lease_s)
+
+    def take(self, model: str, hint: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
+        with self._changed:
+            entry, passed = self._picks.pick(model)
+            if entry is None:
+                if passed:
+                    self._picks.park(model)
+                return NotClaimed("blocked" if passed else "idle")
+            self._records.charge(entry, passed)
+            return self._start(entry, worker, lease_s)
+
+    def _start(self, entry: Entry, worker: str, lease_s: float) -> Claimed:
+        entry.attempt += 1
+        entry.lease_ms = self._now() + int(lease_s * 1000)
+        entry.record |= {"attempt": str(entry.attempt), "worker": worker, "started": str(self._now())}
+        self._records.count(entry, "attempts")
+        self._records.move(entry, JobStatus.RUNNING)
+        job, solo = self._read(entry), entry.crashes >= _CRASHES_TO_SOLO
+        return Claimed(job, entry.attempt, solo, entry.new.trace, moment(entry.record["queued"]))
+
+    def wake(self) -> Sequence[Hint]:
+        with self._changed:
+            return self._picks.wake_all()
 
     def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
         with self._changed:
@@ -323,12 +348,13 @@ class MemoryJobStore:
 
     def stale_hints(self, limit: int = 100) -> Sequence[Hint]:
         with self._changed:
-            depth = {model: self._broker_depth(model) for model in self._records.pace_s}
+            unread = {model: self._broker_depth(model) for model in self._records.pace_s}
+            depth = {model: waiting + self._picks.num_parked(model) for model, waiting in unread.items()}
+            hints = self._picks.wake_all()
             due = [entry for entry in self._records.having(JobStatus.QUEUED) if entry.hint_due_ms <= self._now()]
             due = sorted(due, key=lambda entry: (entry.hint_due_ms, entry.job_id))[:limit]
-            for model in [model for model, waiting in depth.items() if waiting == 0]:
+            for model in [model for model, waiting in unread.items() if waiting == 0]:
                 due += self._records.having(JobStatus.QUEUED, model)[:limit]
-            hints: list[Hint] = []
             for entry in due:
                 if len(hints) < limit and self._is_lost(entry, depth):
                     hints.append(entry.hint)
@@ -371,6 +397,15 @@ class MemoryJobStore:
     def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
         with self._changed:
             return [self._stats(model) for model in models]
+
+    def tenants(self) -> Sequence[TenantRows]:
+        with self._changed:
+            live = [entry for entry in self._records.all() if not entry.status.is_terminal]
+            states = (JobStatus.QUEUED, JobStatus.RUNNING)
+            return [
+                TenantRows(name, *(self._records.rows_of(status, "tenant", name) for status in states))
+                for name in sorted({entry.new.tenant for entry in live})
+            ]
 
     def _stats(self, model: str) -> QueueStats:
         queued = self._records.having(JobStatus.QUEUED, model)
@@ -418,7 +453,7 @@ class MemoryJobStore:
             batching = None if text is None else Batching.model_validate_json(text)
             crashes = (0, 0) if entry.status.is_terminal else (entry.crashes, entry.solo_crashes)
             is_wanted = job_id in self.abort_wishes
-            return JobFacts(self._read(entry), is_wanted, *crashes, batching, self._alive())
+            return JobFacts(self._read(entry), is_wanted, *crashes, batching, self._alive(), self._picks.held_by(entry))
 
     def totals(self) -> Totals:
         with self._changed:

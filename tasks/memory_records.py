@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +12,8 @@ from tasks.errors import UnknownJob
 from tasks.eta import Load, Speed
 from tasks.job import TRANSITIONS, Job, JobError, JobStatus
 from tasks.job_codec import Snapshot, decode_job, encode_optional, encode_request, work_of
+from tasks.memory_turns import PRIORITY_WORTH, STAMPS_PER_MS, Tags, jobs_ahead
+from tasks.quotas import DEFAULT_TENANT, Quotas
 from tasks.store import Event, Hint, NewJob, Written
 from tasks.store_codec import Lifetimes
 
@@ -31,6 +33,7 @@ class Entry:
     new: NewJob
     model: str
     seq: int
+    stamp: int
     deadline_ms: int | None
     record: dict[str, str]
     status: JobStatus = JobStatus.QUEUED
@@ -52,14 +55,16 @@ class Entry:
     may_litter: bool = False
 
     @classmethod
-    def queued(cls, new: NewJob, seq: int, now_ms: int) -> Entry:
+    def queued(cls, new: NewJob, seq: int, stamp: int, now_ms: int) -> Entry:
         request = new.request
         assert request.model, "the request is resolved"
         record = {"request": encode_request(request), "created": str(now_ms), "attempt": "0", "status": "queued"}
         if new.retry_of is not None:
             record["retry_of"] = new.retry_of
+        if new.tenant != DEFAULT_TENANT:
+            record["tenant"] = new.tenant
         deadline_ms = None if request.deadline_s is None else now_ms + int(request.deadline_s * 1000)
-        return cls(new, request.model, seq, deadline_ms, record)
+        return cls(new, request.model, seq, stamp, deadline_ms, record)
 
     @property
     def job_id(self) -> str:
@@ -73,6 +78,15 @@ class Entry:
     def rank(self) -> tuple[int, int]:
         return -self.new.request.priority, self.seq
 
+    @property
+    def place(self) -> tuple[int, str]:
+        """In its tenant's line."""
+        return self.stamp - self.new.request.priority * PRIORITY_WORTH, self.job_id
+
+    @property
+    def rows(self) -> int:
+        return self.new.request.num_outputs
+
     def is_worn_out(self, max_attempts: int) -> bool:
         """Crashes and errors together used the job up, or it crashed its worker twice while it ran alone."""
         used = self.attempt - self.released
@@ -82,10 +96,20 @@ class Entry:
         return _HINT_BASE_MS if waiting == 0 else _HINT_BASE_MS * 2 ** min(self.hints, 4)
 
 
+def owners(new: NewJob) -> list[tuple[str, str]]:
+    """Whose limits it counts against: kind and name."""
+    group = new.request.group
+    return [("tenant", new.tenant), *([("group", group)] if group is not None else [])]
+
+
 class MemoryRecords:
     """Not thread-safe: the store holds its lock around every call."""
 
-    def __init__(self, ttl: Lifetimes, clock: Callable[[], int], notify: Callable[[], None]) -> None:
+    def __init__(self, ttl: Lifetimes, quotas: Quotas, clock: Callable[[], int], notify: Callable[[], None]) -> None:
+        self.quotas = quotas
+        #: By model, and never changed in place.
+        self.tags: Mapping[str, Tags] = {}
+        self._stamp = 0
         self._ttl = ttl
         self.now = clock
         self._notify = notify
@@ -104,7 +128,8 @@ class MemoryRecords:
 
     def add(self, new: NewJob) -> Entry:
         self._num_created += 1
-        entry = self._entries[new.job_id] = Entry.queued(new, self._num_created, self.now())
+        self._stamp = max(self.now() * STAMPS_PER_MS, self._stamp + 1)
+        entry = self._entries[new.job_id] = Entry.queued(new, self._num_created, self._stamp, self.now())
         self.pace_s.setdefault(entry.model, None)
         self.count(entry, "created")
         if new.rejected is None:
@@ -142,6 +167,27 @@ class MemoryRecords:
         found = [entry for entry in self.all() if entry.status is status and model in (None, entry.model)]
         return sorted(found, key=lambda entry: entry.rank)
 
+    def tags_of(self, model: str) -> Tags:
+        return self.tags.get(model, Tags())
+
+    def _retag(self, model: str, tags: Tags) -> None:
+        self.tags = {**self.tags, model: tags}
+
+    def line(self, model: str, tenant: str) -> list[Entry]:
+        """Its queued jobs in the order in which they are claimed."""
+        queued = (entry for entry in self.having(JobStatus.QUEUED, model) if entry.new.tenant == tenant)
+        return sorted(queued, key=lambda entry: entry.place)
+
+    def charge(self, entry: Entry, passed: Iterable[str] = ()) -> None:
+        """Its tenant's tag moves on, and those of whom a limit kept from their turn with it."""
+        tenant = entry.new.tenant
+        tags = self.tags_of(entry.model).lifted(passed, tenant)
+        self._retag(entry.model, tags.charged(tenant, entry.rows / self.quotas.of(tenant).weight))
+
+    def rows_of(self, status: JobStatus, kind: str, name: str) -> int:
+        """Of a tenant's or a group's jobs in that state."""
+        return sum(entry.rows for entry in self.having(status) if (kind, name) in owners(entry.new))
+
     def live(self, group: str | None) -> list[Entry]:
         """Those of the group that have not ended, oldest first."""
         return [entry for entry in self.all() if entry.new.request.group == group and not entry.status.is_terminal]
@@ -159,7 +205,10 @@ class MemoryRecords:
         """The one writer of `status`."""
         assert to in TRANSITIONS[entry.status], f"no transition {entry.status} -> {to}"
         own_attempts = int(entry.status is JobStatus.RUNNING)
+        was_in_line = entry.status is JobStatus.QUEUED and entry.new.rejected is None
         entry.status = to
+        if was_in_line and not self.line(entry.model, entry.new.tenant):
+            self._retag(entry.model, self.tags_of(entry.model).left(entry.new.tenant))
         entry.record["status"] = to.value
         if to is JobStatus.QUEUED:
             for name in ("worker", "started", "progress", "told"):
@@ -182,6 +231,7 @@ class MemoryRecords:
     def enqueue(self, entry: Entry) -> None:
         entry.hinted_ms, entry.hints = self.now(), 0
         entry.record["queued"] = str(self.now())
+        self._retag(entry.model, self.tags_of(entry.model).entered(entry.new.tenant))
         self.set_hint_due(entry, self.now() + _HINT_BASE_MS)
 
     def set_hint_due(self, entry: Entry, due_ms: int) -> None:
@@ -248,7 +298,9 @@ class MemoryRecords:
         if entry.status is not JobStatus.QUEUED:
             return None
         queued = self.having(JobStatus.QUEUED, entry.model)
-        position = sum(other.rank < entry.rank for other in queued)
+        lengths = Counter(other.new.tenant for other in queued)
+        rank = self.line(entry.model, entry.new.tenant).index(entry)
+        position = jobs_ahead(self.tags_of(entry.model), lengths, self.quotas, entry.new.tenant, rank)
         return Load(position, len(queued), sum(work_of(other.new.request) for other in queued))
 
     def read(self, entry: Entry, speeds: tuple[Speed, ...]) -> Job:

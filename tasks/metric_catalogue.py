@@ -29,6 +29,12 @@ METRICS: tuple[MetricSpec, ...] = (
     MetricSpec(
         "safelight_queue_oldest_seconds", "gauge", ("model", "priority"), "Age of the oldest job that waits, or 0."
     ),
+    MetricSpec(
+        "safelight_tenant_rows",
+        "gauge",
+        ("tenant", "status"),
+        "Outputs of live jobs of each tenant of SAFELIGHT_TENANTS, queued and running.",
+    ),
     MetricSpec("safelight_jobs_created_total", "counter", ("model",), "Accepted jobs."),
     MetricSpec(
         "safelight_jobs_ended_total",

@@ -1,4 +1,4 @@
--- The second half of the script of `store.lua`: workers, dead letters, litter. Its functions and its table of keys hold
+-- The last part of the script of `store.lua`: workers, dead letters, litter. Its functions and its table of keys hold
 -- here too.
 
 -- After the time to live: model, how fast the worker serves it ('' for one that takes no jobs), …
@@ -47,10 +47,10 @@ function VERBS.workers()
   return infos
 end
 
--- A job, whether its abort is wanted, and what the live workers say of themselves; or nil.
+-- A job, whether its abort is wanted, what the live workers say of themselves, and who holds it up; or nil.
 function VERBS.explain(id)
   local found = snapshot(id)
-  return found and {found, abort_wanted(id) and 1 or 0, VERBS.workers()}
+  return found and {found, abort_wanted(id) and 1 or 0, VERBS.workers(), Turns.held_by(id)}
 end
 
 function VERBS.tally()
@@ -64,15 +64,6 @@ function VERBS.drop_dead_letters(...)
   local dropped = 0
   for _, id in ipairs({...}) do dropped = dropped + settle_letter(id) end
   return dropped
-end
-
--- By bytes, as a zset orders equal scores; Lua's own comparison follows the server's locale.
-local function comes_before(left, right)
-  for at = 1, math.min(#left, #right) do
-    local one, other = string.byte(left, at), string.byte(right, at)
-    if one ~= other then return one < other end
-  end
-  return #left < #right
 end
 
 -- nil: its record was evicted.
@@ -89,7 +80,7 @@ local function find_letters(model, error_type, newest, oldest, limit, seen_died,
     local entries = call('ZREVRANGEBYSCORE', key('dead'), newest, oldest, 'WITHSCORES', 'LIMIT', 100 * round, 100)
     for at = 1, #entries, 2 do
       local id, died = entries[at], entries[at + 1]
-      if died ~= seen_died or comes_before(id, seen_id) then
+      if died ~= seen_died or Turns.comes_before(id, seen_id) then
         if #found == limit then return last, found, gone end
         last = died .. '-' .. id
         local wanted = is_such_a_letter(id, model, error_type)
@@ -129,4 +120,6 @@ end
 
 function VERBS.swept(...) return call('ZREM', key('litter'), ...) end
 
-return VERBS[verb](unpack(ARGV, 6))
+local reply = VERBS[verb](unpack(ARGV, 7))
+if Turns.is_miscounted then Turns.recount() end
+return reply

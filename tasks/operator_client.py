@@ -12,15 +12,16 @@ from tasks.errors import UnknownWebhook, UnknownWorker
 from tasks.hints import Hinter
 from tasks.job import ErrorType, Job
 from tasks.models import Models
+from tasks.quotas import DEFAULT_TENANT
 from tasks.redis_store import RedisJobStore
 from tasks.store import Drained, NewJob
 from tasks.submission import accepted, hints_for, new_job
 from tasks.webhook_queue import AsyncWebhookQueue, WebhookLetter, WebhookQueue
 
 
-def repeated(letter: DeadLetter, models: Models) -> NewJob:
+def repeated(letter: DeadLetter, models: Models, tenant: str = DEFAULT_TENANT) -> NewJob:
     """Raises `InvalidRequest` if the models no longer serve such a request."""
-    return replace(new_job(letter.job.request, models), retry_of=letter.id)
+    return replace(new_job(letter.job.request, models, tenant=tenant), retry_of=letter.id)
 
 
 def _asked(node: str, drained: Drained) -> list[str]:
@@ -34,6 +35,7 @@ class OperatorCalls:
 
     store: RedisJobStore
     models: Models
+    tenant: str
     _hinter: Hinter
     _webhooks: WebhookQueue
 
@@ -55,12 +57,13 @@ class OperatorCalls:
         """With what each failed attempt left. Raises `UnknownDeadLetter`."""
         return self.store.dead_letter(job_id)
 
-    def retry_dead_letter(self, job_id: str) -> Job:
+    def retry_dead_letter(self, job_id: str, *, tenant: str | None = None) -> Job:
         """A new job of the same resolved request, whose `retry_of` is the letter; the letter leaves the index.
 
         Of two callers one gets `UnknownDeadLetter`. Raises `InvalidRequest` and `QueueFull`, and the letter stays.
         """
-        [created] = accepted(self.store.create([repeated(self.store.dead_letter(job_id), self.models)]))
+        new = repeated(self.store.dead_letter(job_id), self.models, tenant or self.tenant)
+        [created] = accepted(self.store.create([new]))
         self._hinter.publish(hints_for([created]))
         return created.job
 
@@ -99,6 +102,7 @@ class AsyncOperatorCalls:
 
     store: AsyncRedisJobStore
     models: Models
+    tenant: str
     _hinter: Hinter
     _webhooks: AsyncWebhookQueue
 
@@ -118,8 +122,9 @@ class AsyncOperatorCalls:
     async def dead_letter(self, job_id: str) -> DeadLetter:
         return await self.store.dead_letter(job_id)
 
-    async def retry_dead_letter(self, job_id: str) -> Job:
-        [created] = accepted(await self.store.create([repeated(await self.store.dead_letter(job_id), self.models)]))
+    async def retry_dead_letter(self, job_id: str, *, tenant: str | None = None) -> Job:
+        new = repeated(await self.store.dead_letter(job_id), self.models, tenant or self.tenant)
+        [created] = accepted(await self.store.create([new]))
         await asyncio.to_thread(self._hinter.publish, hints_for([created]))
         return created.job
 

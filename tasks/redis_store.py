@@ -17,6 +17,7 @@ from tasks.connection import BLOCK_SLICE_S, connect, explain, where
 from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter
 from tasks.errors import SafelightError, StoreUnavailable
 from tasks.job import Job, JobError, JobMetrics, JobStatus, Progress
+from tasks.quotas import NO_QUOTAS, Quotas
 from tasks.store import (
     Claimed,
     Created,
@@ -31,6 +32,7 @@ from tasks.store import (
     Page,
     QueueStats,
     Reaped,
+    TenantRows,
     Totals,
     Written,
 )
@@ -40,7 +42,8 @@ __all__ = ["RedisJobStore", "connect"]
 
 T = TypeVar("T")
 _MAX_LOST_CLAIMS = 10_000
-SCRIPT = "\n".join(files("tasks").joinpath(name).read_text("utf-8") for name in ("store.lua", "operator.lua"))
+_PARTS = ("store.lua", "turns.lua", "operator.lua")
+SCRIPT = "\n".join(files("tasks").joinpath(name).read_text("utf-8") for name in _PARTS)
 
 
 class RedisJobStore:
@@ -53,9 +56,12 @@ class RedisJobStore:
         result_ttl_s: float = 7 * 86_400.0,
         max_queued: int = 100_000,
         dead_letter_ttl_s: float = 30 * 86_400.0,
+        quotas: Quotas = NO_QUOTAS,
         *,
         clock: Callable[[], int] | None = None,
     ) -> None:
+        self.quotas = quotas
+        self._quotas_text = quotas.text
         self._client = client
         self._prefix = key_prefix
         self._lifetimes = codec.Lifetimes(int(result_ttl_s * 1000), int(max(result_ttl_s, dead_letter_ttl_s) * 1000))
@@ -65,7 +71,7 @@ class RedisJobStore:
         self._script = client.register_script(SCRIPT)
 
     def _run(self, call: Call[T]) -> T:
-        keys, args = codec.script_arguments(call, self._prefix, self._lifetimes, self._clock)
+        keys, args = codec.script_arguments(call, self._prefix, self._lifetimes, self._clock, self._quotas_text)
         return call.decode(self._guarded(lambda: self._script(keys, args)))
 
     def _guarded(self, command: Callable[[], Any]) -> Any:
@@ -133,13 +139,26 @@ class RedisJobStore:
 
     def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
         """A claim whose answer was lost, here or within redis-py, is answered alike when it is made again."""
-        token = self._lost_claims.pop(job_id, None) or secrets.token_hex(4)
+        return self._claimed(job_id, lambda token: codec.claim(job_id, worker, lease_s, token))
+
+    def take(self, model: str, hint: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
+        """As `claim`, when it is made again for the same hint."""
+        return self._claimed(hint, lambda token: codec.take(model, hint, worker, lease_s, token))
+
+    def _claimed(self, job_id: str, call: Callable[[str], Call[Claimed | NotClaimed]]) -> Claimed | NotClaimed:
+        token = self._lost_claims.pop(job_id, None) or secrets.token_hex(8)
         try:
-            return self._run(codec.claim(job_id, worker, lease_s, token))
+            return self._run(call(token))
         except StoreUnavailable:
             if len(self._lost_claims) < _MAX_LOST_CLAIMS:
                 self._lost_claims[job_id] = token
             raise
+
+    def wake(self) -> Sequence[Hint]:
+        """Without limits on running rows no turn is ever blocked, and nothing is asked."""
+        if not self.quotas.limits_running:
+            return []
+        return self._run(codec.wake())
 
     def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
         return self._run(codec.renew(leases, lease_s))
@@ -198,6 +217,9 @@ class RedisJobStore:
     def known_models(self) -> Sequence[str]:
         """Models that had a job in the last month, whether anybody serves them or not. Of this store alone."""
         return self._run(codec.models())
+
+    def tenants(self) -> Sequence[TenantRows]:
+        return self._run(codec.tenants())
 
     def litter(self, limit: int = 100, lease_s: float = 60.0) -> Sequence[str]:
         return self._run(operator_codec.litter(limit, lease_s))

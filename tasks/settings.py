@@ -51,6 +51,8 @@ class Settings(BaseSettings):
     dead_letter_ttl_s: Annotated[float, Field(ge=60)] = 30 * 86_400.0
     #: Queued jobs beyond which new ones are refused (HTTP 429).
     max_queued: Annotated[int, Field(ge=1)] = 100_000
+    #: A TOML file: weights and limits of tenants and groups, see `tasks.quotas`.
+    tenants: Path | None = None
     #: Celery queues, comma-separated, on which workers take `safelight.submit`. Add `celery`, the default of producers,
     #: only if no other Celery app shares this Redis database; compose does.
     submit_queues: str = "safelight.submit"

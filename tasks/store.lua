@@ -1,13 +1,14 @@
 --[[
-Every move of a job, as one script (`operator.lua` follows, with the verbs of those who look after it):  EVALSHA … KEYS: the jobs' keys  ARGV: prefix, verb, now_ms, ttl_ms,
-dead_ttl_ms, the verb's own.
+Every move of a job, as one script (`turns.lua` follows, with whose turn it is, and `operator.lua`, with the verbs of those
+who look after it):  EVALSHA … KEYS: the jobs' keys  ARGV: prefix, verb, now_ms, ttl_ms, dead_ttl_ms, quotas, the verb's own.
 
 The table MOVES is the state machine; `move` is the only writer of `status`. A worker's write names its attempt and
 changes nothing when that is not the running one. Times are ms of the server's TIME; a non-empty now_ms replaces it in
 tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it needs a hash tag, as in `{safelight}:`.
 
   job:{id}        hash    the record. No TTL while live, PEXPIRE ttl_ms once terminal. Its fields:
-                          request (JSON) model priority group digest deadline seq created retry_of: written once;
+                          request (JSON) model priority group digest deadline seq created retry_of tenant (but `default`)
+                          rows stamp: written once;
                           status attempt worker started progress finished outputs error warnings metrics: see tasks/job.py;
                           errors: JSON objects, comma-separated, one for each failed or lost attempt;
                           token: of the claim, so that a repeated call after a lost reply is answered alike;
@@ -22,7 +23,16 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
   abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends, and without a
                           TTL until then: a Redis that evicts keys with one must not forget it
   idem:{key}      string  job id of an idempotency key; PX ttl_ms
-  queue:{model}   zset    queued ids by priority (9 first), then seq: ZRANK is the position
+  queue:{model}   zset    queued ids by priority (9 first), then seq: for counts
+  line:{model}:{tenant}  zset  queued ids in the order in which they are claimed: by time of creation (`stamp`), a level of
+                          priority for a minute of it
+  turns:{model}   zset    tenants with a line by the virtual time at which their next job starts; see turns.lua
+  rested:{model}  zset    tenants that are still ahead of the clock though their lines are empty
+  clock           hash    model -> virtual time, while anybody waits
+  rows:{queued|running}:{tenant|group}  hash  name -> rows of its jobs in that state
+  parked          hash    model -> messages whose turn found all tenants at their limits
+  turn:{token}    string  job that a claim took which was not the hinted one, so that a repeated call is answered alike; PX
+  stamp           string  the newest job's
   running:{model} zset    running ids by claim time
   hints           zset    queued ids by the time at which their next message, or their deadline, is due
   leases          zset    running ids by the end of their lease
@@ -57,9 +67,11 @@ local MOVES = {
 }
 local EVENTS_TTL, HINT_BASE, MAX_ATTEMPTS_EXTRA, CRASHES_TO_SOLO, MAX_SOLO_CRASHES = 300000, 5000, 10, 2, 2
 local MAX_FAULTS, MAX_INDEX, LITTER_DELAY, DRAIN_TTL = 10, 10000, 120000, 3600000
-local TEXTS = {'status', 'model', 'group', 'worker', 'token'}
+local TEXTS = {'status', 'model', 'group', 'worker', 'token', 'tenant'}
 local NUMBERS = {'attempt', 'priority', 'seq', 'deadline', 'started', 'num_errors', 'crashes', 'solo', 'solo_crashes',
-                 'released', 'hints', 'hinted', 'work'}
+                 'released', 'hints', 'hinted', 'work', 'rows', 'stamp'}
+
+local VERBS, Turns = {}, {} -- `turns.lua` fills the second
 
 local function key(name, part) return P .. name .. (part and (':' .. part) or '') end
 local function is_terminal(status) return next(MOVES[status]) == nil end
@@ -70,6 +82,7 @@ local function load(id)
   for index, text in ipairs(call('HMGET', job.key, unpack(TEXTS))) do job[TEXTS[index]] = text or nil end
   if not job.status then return nil end
   for index, number in ipairs(call('HMGET', job.key, unpack(NUMBERS))) do job[NUMBERS[index]] = tonumber(number or 0) end
+  job.tenant = job.tenant or 'default'
   return job
 end
 
@@ -116,7 +129,7 @@ local function close(job)
   call('HSET', job.key, 'finished', now, 'done', emit_status(job, 'done'))
   count(job.model, job.error_type and 'ended ' .. job.status .. ' ' .. job.error_type or 'ended ' .. job.status)
   call('HDEL', job.key, 'token', 'num_errors', 'crashes', 'solo', 'solo_crashes', 'released', 'hints', 'hinted', 'preview',
-       'work', 'queued', 'told')
+       'work', 'queued', 'told', 'rows', 'stamp')
   call('PEXPIRE', job.key, ttl)
   call('PEXPIRE', key('events', job.id), math.min(TTL, EVENTS_TTL))
   call('DEL', key('abort', job.id))
@@ -137,6 +150,7 @@ local function enqueue(job)
   call('HSET', job.key, 'hinted', now, 'hints', 0, 'queued', now)
   call('ZADD', key('queue', job.model), (9 - job.priority) * 2 ^ 40 + job.seq, job.id)
   call('HINCRBY', key('work'), job.model, job.work)
+  Turns.enter(job)
   set_hint_due(job, now + HINT_BASE)
 end
 
@@ -149,9 +163,12 @@ local function move(job, to)
   call('ZREM', key('status', from), job.id)
   call('ZADD', key('status', to), job.seq, job.id)
   local left = call('ZREM', key(from == 'queued' and 'queue' or 'running', job.model), job.id)
-  if from == 'queued' and left == 1 and call('HINCRBY', key('work'), job.model, -job.work) <= 0 then
-    call('HDEL', key('work'), job.model)
+  if from == 'queued' and left == 1 then
+    if call('HINCRBY', key('work'), job.model, -job.work) <= 0 then call('HDEL', key('work'), job.model) end
+    Turns.leave(job)
   end
+  if from == 'running' and left == 1 then Turns.book(job, 'running', -job.rows) end
+  if to == 'running' then Turns.book(job, 'running', job.rows) end
   call('ZREM', key(from == 'queued' and 'hints' or 'leases'), job.id)
   if to == 'queued' then
     job.worker = nil
@@ -213,12 +230,13 @@ end
 local function snapshot(id)
   local fields = call('HGETALL', key('job', id))
   if #fields == 0 then return false end
-  local model, status = unpack(call('HMGET', key('job', id), 'model', 'status'))
+  local model, status, tenant = unpack(call('HMGET', key('job', id), 'model', 'status', 'tenant'))
   if is_terminal(status) then return {id, fields, -1, 0, 0, '', 0, {}, now} end
   local queue = key('queue', model)
   local position, queued, work = -1, 0, 0
   if status == 'queued' then
-    position, queued, work = call('ZRANK', queue, id) or -1, call('ZCARD', queue), call('HGET', key('work'), model) or 0
+    position, queued = Turns.position(id, model, tenant or 'default'), call('ZCARD', queue)
+    work = call('HGET', key('work'), model) or 0
   end
   local pace, running = call('HGET', key('pace'), model) or '', call('ZCARD', key('running', model))
   return {id, fields, position, queued, work, pace, running, call('HGETALL', key('speeds', model)), now}
@@ -258,6 +276,7 @@ local function erase(id)
   for _, model in ipairs(call('HKEYS', key('pace'))) do
     call('ZREM', key('queue', model), id)
     call('ZREM', key('running', model), id)
+    Turns.drop(model, id)
     if call('ZCARD', key('queue', model)) == 0 then call('HDEL', key('work'), model) end -- how much was its own is gone too
   end
 end
@@ -275,27 +294,26 @@ local function trim(limit)
   end
 end
 
-local function write_record(id, request, model, priority, group, digest, deadline_ms, trace, work)
-  local job = {id = id, key = key('job', id), model = model, priority = tonumber(priority), attempt = 0, status = 'queued'}
-  job.work = tonumber(work)
+local function write_record(job, request, digest, deadline_ms, trace)
+  local id, group = job.id, job.group
+  job.stamp = Turns.stamp()
   job.seq, job.deadline = call('INCR', key('seq')), deadline_ms ~= '' and now + tonumber(deadline_ms) or 0
-  call('HSET', job.key, 'request', request, 'model', model, 'priority', priority, 'digest', digest, 'seq', job.seq,
-       'created', now, 'attempt', 0, 'status', 'queued', 'work', work)
+  call('HSET', job.key, 'request', request, 'model', job.model, 'priority', job.priority, 'digest', digest, 'seq', job.seq,
+       'created', now, 'attempt', 0, 'status', 'queued', 'work', job.work, 'rows', job.rows, 'stamp', job.stamp)
+  if job.tenant ~= 'default' then call('HSET', job.key, 'tenant', job.tenant) end
   if trace ~= '' then call('HSET', job.key, 'trace', trace) end
   if job.deadline > 0 then call('HSET', job.key, 'deadline', job.deadline) end
   call('ZADD', key('jobs'), job.seq, id)
   call('ZADD', key('status', 'queued'), job.seq, id)
-  if group ~= '' then
-    job.group = group
+  if group then
     call('HSET', job.key, 'group', group)
     call('ZADD', key('group', group), job.seq, id)
     call('ZADD', key('live', group), job.seq, id)
   end
-  return job
 end
 
 local function create_one(max_queued, id, request, model, priority, group, supersede, digest, idem, deadline_ms, trace, work,
-                          rejected, retry_of)
+                          rejected, retry_of, tenant, rows)
   local known = idem ~= '' and call('GET', key('idem', idem)) or id
   if call('EXISTS', key('job', known)) == 0 then known = id end
   local seen = call('HGET', key('job', known), 'digest')
@@ -305,10 +323,14 @@ local function create_one(max_queued, id, request, model, priority, group, super
   end
   if retry_of ~= '' and not call('ZSCORE', key('dead'), retry_of) then return {'no letter', retry_of} end
   if rejected == '' and call('ZCARD', key('status', 'queued')) >= tonumber(max_queued) then return {'full'} end
+  local job = {id = id, key = key('job', id), model = model, priority = tonumber(priority), attempt = 0, status = 'queued',
+               work = tonumber(work), tenant = tenant, rows = tonumber(rows), group = group ~= '' and group or nil}
+  local refusal = rejected == '' and Turns.refusal(job, supersede == '1')
+  if refusal then return refusal end
   if call('ZSCORE', key('jobs'), id) then erase(id) end
   if idem ~= '' then call('SET', key('idem', idem), id, 'PX', TTL) end
   if supersede == '1' then abort_live(group, -1) end
-  local job = write_record(id, request, model, priority, group, digest, deadline_ms, trace, work)
+  write_record(job, request, digest, deadline_ms, trace)
   count(model, 'created')
   if retry_of ~= '' then
     call('HSET', job.key, 'retry_of', retry_of)
@@ -323,7 +345,7 @@ local function create_one(max_queued, id, request, model, priority, group, super
   end
   enqueue(job)
   emit_status(job, 'status')
-  return {'new', now, call('ZRANK', key('queue', model), id)}
+  return {'new', now, Turns.position(id, model, tenant)}
 end
 
 local function lapse(id, max_attempts)
@@ -382,12 +404,10 @@ local function hint(id, depth)
   end
 end
 
-local VERBS = {}
-
 function VERBS.moves() return cjson.encode(MOVES) end
 
 function VERBS.create(max_queued, ...)
-  local args, width, replies = {...}, 13, {}
+  local args, width, replies = {...}, 15, {}
   for first = 1, #args, width do
     replies[#replies + 1] = create_one(max_queued, unpack(args, first, first + width - 1))
   end
@@ -436,6 +456,22 @@ function VERBS.abort_group(group, limit, cursor)
   return {entries[#entries] or '', ids}
 end
 
+local function claimed(job)
+  return {'claimed', job.attempt, job.crashes >= CRASHES_TO_SOLO and 1 or 0, snapshot(job.id)}
+end
+
+local function start(job, worker, lease_ms, token)
+  Turns.charge(job)
+  job.attempt, job.worker = call('HINCRBY', job.key, 'attempt', 1), worker
+  count(job.model, 'attempts')
+  call('HSET', job.key, 'worker', worker, 'token', token, 'started', now)
+  move(job, 'running')
+  call('ZADD', key('running', job.model), now, job.id)
+  call('ZADD', key('leases'), now + tonumber(lease_ms), job.id)
+  return claimed(job)
+end
+
+-- This very job, out of turn and whatever the limits. Workers `take`.
 function VERBS.claim(id, worker, lease_ms, token)
   local job = load(id)
   if not job then return {'unknown'} end
@@ -449,14 +485,9 @@ function VERBS.claim(id, worker, lease_ms, token)
     fail_late(job)
     return {'terminal'}
   else
-    job.attempt, job.worker = call('HINCRBY', job.key, 'attempt', 1), worker
-    count(job.model, 'attempts')
-    call('HSET', job.key, 'worker', worker, 'token', token, 'started', now)
-    move(job, 'running')
-    call('ZADD', key('running', job.model), now, id)
-    call('ZADD', key('leases'), now + tonumber(lease_ms), id)
+    return start(job, worker, lease_ms, token)
   end
-  return {'claimed', job.attempt, job.crashes >= CRASHES_TO_SOLO and 1 or 0, snapshot(id)}
+  return claimed(job)
 end
 
 function VERBS.renew(lease_ms, ...)
@@ -574,17 +605,19 @@ function VERBS.reap(max_attempts, limit)
 end
 
 -- Arguments after the limit: model, number of its messages in the broker, … An empty broker makes young hints due too.
+-- Parked messages count as if they were there.
 function VERBS.stale_hints(limit, ...)
   local args, depth, hints = {...}, {}, {}
   local due = call('ZRANGEBYSCORE', key('hints'), '-inf', now, 'LIMIT', 0, limit)
   for at = 1, #args, 2 do
-    depth[args[at]] = tonumber(args[at + 1])
+    depth[args[at]] = tonumber(args[at + 1]) + Turns.num_parked(args[at])
+    hints[#hints + 1] = Turns.wake(args[at])
     if args[at + 1] == '0' then
       for _, id in ipairs(call('ZRANGE', key('queue', args[at]), 0, limit - 1)) do due[#due + 1] = id end
     end
   end
   for _, id in ipairs(due) do
-    if #hints == tonumber(limit) then break end
+    if #hints >= tonumber(limit) then break end
     hints[#hints + 1] = hint(id, depth)
   end
   return hints

@@ -14,6 +14,7 @@ from typing import Any, Literal, Protocol
 from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter
 from tasks.errors import SafelightError
 from tasks.job import Batching, Job, JobError, JobMetrics, JobStatus, Output, Progress
+from tasks.quotas import DEFAULT_TENANT
 from tasks.request import GenerationRequest
 from tasks.tally import Tally
 
@@ -32,6 +33,14 @@ class NewJob:
     trace: str | None = None
     #: The dead letter that this job is to replace.
     retry_of: str | None = None
+    #: For whom: whose share of the workers it uses, and whose limits it counts against.
+    tenant: str = DEFAULT_TENANT
+
+    @property
+    def idempotency_scope(self) -> str:
+        """The idempotency key as this tenant's own; '' for none. No key has a line break."""
+        key = self.idempotency_key or ""
+        return key if not key or self.tenant == DEFAULT_TENANT else f"{self.tenant}\n{key}"
 
     @property
     def supersedes(self) -> bool:
@@ -59,8 +68,9 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class NotClaimed:
-    #: leased: another attempt holds it; aborted: the wish was there first, and the job is aborted now.
-    reason: Literal["unknown", "terminal", "leased", "aborted"]
+    #: leased: another attempt holds it; aborted: the wish was there first, and the job is aborted now. Of a turn: idle:
+    #: no job of the model waits; blocked: all that do are of tenants or groups at their limits, and the turn is kept.
+    reason: Literal["unknown", "terminal", "leased", "aborted", "idle", "blocked"]
 
 
 class Lease(StrEnum):
@@ -146,6 +156,20 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True)
+class TenantRows:
+    """Rows of one tenant's live jobs."""
+
+    tenant: str
+    queued_rows: int = 0
+    running_rows: int = 0
+
+
+def by_tenant(tenants: Sequence[TenantRows]) -> dict[str, tuple[int, int]]:
+    """Queued and running rows by name."""
+    return {one.tenant: (one.queued_rows, one.running_rows) for one in tenants}
+
+
+@dataclass(frozen=True, slots=True)
 class Totals:
     """What was counted since the store was made, and what waits for webhooks and operators."""
 
@@ -166,6 +190,8 @@ class JobFacts:
     solo_crashes: int
     batching: Batching | None
     workers: Sequence[Mapping[str, Any]]
+    #: Whose limit on running rows keeps it waiting, in words.
+    held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +210,8 @@ class JobStore(Protocol):
     def create(self, jobs: Sequence[NewJob]) -> Sequence[Created | SafelightError]:
         """Record queued jobs, each atomically, in as few round trips as it can; answers in the same order.
 
-        An entry is `QueueFull`, or `IdempotencyConflict` for a known key or id with another digest. A known id or key
+        An entry is `QueueFull` for a bound of all, of its tenant or of its group, `InvalidRequest` for one larger than
+        a limit of the last two, or `IdempotencyConflict` for a known key or id with another digest. A known id or key
         with the same digest answers the job that is there. With `request.supersede`, older live jobs of the group are
         aborted in the same step. With `retry_of`, that dead letter leaves the index in the same step; an entry is
         `UnknownDeadLetter` if it is none (any more).
@@ -210,7 +237,20 @@ class JobStore(Protocol):
     # -- the worker's side --------------------------------------------------------------------------------------
 
     def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
-        """queued → running with the next attempt number and a lease."""
+        """queued → running with the next attempt number and a lease: this very job, out of turn, at any limit."""
+
+    def take(self, model: str, hint: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
+        """A turn: `claim` for the job of the model that is due, which is seldom the one that the hint names.
+
+        Of tenants that wait, the one that is furthest behind its share; of its jobs the oldest, a level of priority
+        counting for a minute of age. Jobs on the way that are not to run (abort wanted, deadline passed) end.
+        """
+
+    def wake(self) -> Sequence[Hint]:
+        """One message for each model in which a `blocked` turn is kept and a job may run now; that turn is spent.
+
+        To be called when rows got free, and after a claim, as more may be. `stale_hints` does the same, later.
+        """
 
     def renew(self, leases: Mapping[str, int], lease_s: float) -> Mapping[str, Lease]:
         """Extend the leases of `{job_id: attempt}` in one round trip, which is made for an empty mapping too."""
@@ -271,6 +311,9 @@ class JobStore(Protocol):
     # -- observation --------------------------------------------------------------------------------------------
 
     def queues(self, models: Sequence[str]) -> Sequence[QueueStats]: ...
+
+    def tenants(self) -> Sequence[TenantRows]:
+        """Of those that have live jobs, by name."""
 
     def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> bool:
         """Publish what a worker says of itself; it vanishes after `ttl_s` without another beat.

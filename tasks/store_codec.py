@@ -42,6 +42,7 @@ from tasks.store import (
     PriorityStats,
     QueueStats,
     Reaped,
+    TenantRows,
     Totals,
     Written,
 )
@@ -72,12 +73,12 @@ class Lifetimes:
 
 
 def script_arguments(
-    call: Call[Any], prefix: str, lifetimes: Lifetimes, clock: Callable[[], int] | None
+    call: Call[Any], prefix: str, lifetimes: Lifetimes, clock: Callable[[], int] | None, quotas: str
 ) -> tuple[list[str], list[Argument]]:
     """KEYS and ARGV of a run of the script. A call about no job in particular routes by the list of all jobs."""
     keys = [f"{prefix}job:{job_id}" for job_id in call.job_ids] or [f"{prefix}jobs"]
     head: list[Argument] = [prefix, call.verb, clock() if clock else ""]
-    return keys, [*head, lifetimes.result_ms, lifetimes.dead_letter_ms, *call.args]
+    return keys, [*head, lifetimes.result_ms, lifetimes.dead_letter_ms, quotas, *call.args]
 
 
 def create(jobs: Sequence[NewJob], max_queued: int) -> Iterator[Call[list[Created | SafelightError]]]:
@@ -98,9 +99,9 @@ def _new_job(job: NewJob) -> list[Argument]:
     assert request.model, "the request is resolved"
     deadline_ms = "" if request.deadline_s is None else str(int(request.deadline_s * 1000))
     record: list[Argument] = [job.job_id, encode_request(request), request.model, request.priority, request.group or ""]
-    record += [int(job.supersedes), job.digest, job.idempotency_key or "", deadline_ms]
+    record += [int(job.supersedes), job.digest, job.idempotency_scope, deadline_ms]
     record += [job.trace or "", work_of(request)]
-    return [*record, encode_optional(job.rejected), job.retry_of or ""]
+    return [*record, encode_optional(job.rejected), job.retry_of or "", job.tenant, request.num_outputs]
 
 
 def _created(new: NewJob, reply: Sequence[Any], max_queued: int) -> Created | SafelightError:
@@ -112,8 +113,17 @@ def _created(new: NewJob, reply: Sequence[Any], max_queued: int) -> Created | Sa
         return UnknownDeadLetter(reply[1])
     if reply[0] == "full":
         return QueueFull(max_queued)
+    if reply[0] in ("over", "too large"):
+        return over_limit(reply[0], *reply[1:])
     created_at = moment(reply[1])
     return Created(new_record(new, created_at, None if new.rejected else int(reply[2])), is_new=True)
+
+
+def over_limit(code: str, kind: str, name: str, limit: int) -> SafelightError:
+    """`code`: over: the rest of the owner's rows must go first; too large: the job will never fit."""
+    if code == "over":
+        return QueueFull(limit, whose=f"{kind} {name}")
+    return InvalidRequest("num_outputs", f"is above the limit of {kind} {name} ({limit} outputs at a time)")
 
 
 def conflict(new: NewJob, known_id: str) -> IdempotencyConflict:
@@ -130,6 +140,7 @@ def new_record(new: NewJob, created_at: datetime | None, position: int | None) -
         status=JobStatus.QUEUED,
         request=new.request,
         retry_of=new.retry_of,
+        tenant=new.tenant,
         progress=progress,
         created_at=created_at,
     )
@@ -167,14 +178,34 @@ def abort_group(group: str, cursor: str) -> Call[tuple[str, list[str]]]:
 
 
 def claim(job_id: str, worker: str, lease_s: float, token: str) -> Call[Claimed | NotClaimed]:
-    def decode(reply: Any) -> Claimed | NotClaimed:
-        if reply[0] != "claimed":
-            return NotClaimed(reply[0])
-        found = snapshot(reply[3])
-        trace, queued_at = found.record.get("trace"), moment(found.record.get("queued"))
-        return Claimed(decode_job(found), int(reply[1]), bool(reply[2]), trace, queued_at)
+    return Call("claim", [job_id], [job_id, worker, int(lease_s * 1000), token], _claimed)
 
-    return Call("claim", [job_id], [job_id, worker, int(lease_s * 1000), token], decode)
+
+def take(model: str, hint: str, worker: str, lease_s: float, token: str) -> Call[Claimed | NotClaimed]:
+    return Call("take", [hint], [model, hint, worker, int(lease_s * 1000), token], _claimed)
+
+
+def _claimed(reply: Any) -> Claimed | NotClaimed:
+    if reply[0] != "claimed":
+        return NotClaimed(reply[0])
+    found = snapshot(reply[3])
+    trace, queued_at = found.record.get("trace"), moment(found.record.get("queued"))
+    return Claimed(decode_job(found), int(reply[1]), bool(reply[2]), trace, queued_at)
+
+
+def wake() -> Call[list[Hint]]:
+    return Call("wake", [], [], lambda reply: [_hint(entry) for entry in reply])
+
+
+def tenants() -> Call[list[TenantRows]]:
+    def decode(reply: Any) -> list[TenantRows]:
+        queued, running = map(_paired, reply)
+        return [
+            TenantRows(name, int(queued.get(name, 0)), int(running.get(name, 0)))
+            for name in sorted(queued.keys() | running.keys())
+        ]
+
+    return Call("tenants", [], [], decode)
 
 
 def renew(leases: Mapping[str, int], lease_s: float) -> Call[Mapping[str, Lease]]:
@@ -281,9 +312,15 @@ def explain(job_id: str) -> Call[JobFacts]:
         record = found.record
         batching = Batching.model_validate_json(record["batching"]) if "batching" in record else None
         crashes = int(record.get("crashes", 0)), int(record.get("solo_crashes", 0))
-        return JobFacts(decode_job(found), bool(reply[1]), *crashes, batching, [json.loads(info) for info in reply[2]])
+        held_by = in_words(*reply[3]) if reply[3] else None
+        workers = [json.loads(info) for info in reply[2]]
+        return JobFacts(decode_job(found), bool(reply[1]), *crashes, batching, workers, held_by)
 
     return Call("explain", [job_id], [job_id], decode)
+
+
+def in_words(kind: str, name: str, running: int, limit: int) -> str:
+    return f"{kind} {name} may run {limit} outputs at a time, and {running} do"
 
 
 def totals() -> Call[Totals]:

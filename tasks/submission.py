@@ -11,6 +11,7 @@ from tasks.errors import InvalidRequest, SafelightError
 from tasks.ids import is_job_id, new_job_id
 from tasks.job import JobStatus
 from tasks.models import Models
+from tasks.quotas import DEFAULT_TENANT, check_tenant
 from tasks.request import GenerationRequest, parse_request
 from tasks.resolve import resolve
 from tasks.settings import Settings
@@ -35,8 +36,9 @@ def new_job(
     *,
     idempotency_key: str | None = None,
     job_id: str | None = None,
+    tenant: str = DEFAULT_TENANT,
 ) -> NewJob:
-    """Raises `InvalidRequest` naming the field, `job_id` and `idempotency_key` included.
+    """Raises `InvalidRequest` naming the field, `job_id`, `idempotency_key` and `tenant` included.
 
     With settings, addresses that no worker under them would ever ask are refused too.
     """
@@ -49,8 +51,14 @@ def new_job(
         from tasks.reach import check_reach  # brings an HTTP client, which most producers never need
 
         check_reach(parsed, settings)
-    trace = traceparent_here()
-    return NewJob(job_id or new_job_id(), resolve(parsed, models), digest(parsed), idempotency_key, trace=trace)
+    return NewJob(
+        job_id or new_job_id(),
+        resolve(parsed, models),
+        digest(parsed),
+        idempotency_key,
+        trace=traceparent_here(),
+        tenant=check_tenant(tenant),
+    )
 
 
 def digest(request: GenerationRequest) -> str:

@@ -16,10 +16,11 @@ from tasks.hints import Hinter
 from tasks.ids import is_job_id
 from tasks.job import Job, JobError
 from tasks.models import Models
+from tasks.quotas import DEFAULT_TENANT
 from tasks.request import parse_request
 from tasks.resolve import resolve
 from tasks.settings import Settings
-from tasks.store import JobStore, NewJob
+from tasks.store import Created, JobStore, NewJob
 from tasks.submission import accepted, hints_for, new_job
 from tasks.trace_context import joining
 
@@ -35,9 +36,11 @@ def register_submit(
     @app.task(name=SUBMIT, bind=True, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
     def submit(self: Any, request: Any = None, **fields: Any) -> str | None:
         try:
-            # A header of the message, as OpenTelemetry's instrumentation of Celery writes it.
+            # Headers of the message: the first as OpenTelemetry's instrumentation of Celery writes it.
             with joining(self.request.get("traceparent")):
-                job = submit_message(self.request.id, one_message(request, fields), store, models, hinter, settings)
+                tenant = self.request.get("tenant") or (self.request.headers or {}).get("tenant") or DEFAULT_TENANT
+                wanted = one_message(request, fields)
+                job = submit_message(self.request.id, wanted, store, models, hinter, settings, tenant=tenant)
         except (QueueFull, StoreUnavailable) as error:
             log.warning("task %s: %s", self.request.id, error)
             time.sleep(_PAUSE_S)  # a message that cannot be served now must not spin through the queue
@@ -59,22 +62,34 @@ def submit_message(
     models: Models,
     hinter: Hinter,
     settings: Settings | None = None,
+    *,
+    tenant: str = DEFAULT_TENANT,
 ) -> Job | None:
     """The job; for a bad request one that has failed, so that the producer sees why. None: no job can have that id."""
     if not is_job_id(task_id):
         log.error("a %s message was dropped: its task id %r cannot be a job's", SUBMIT, task_id[:80])
         return None
     try:
-        new = new_job(fields, models, settings, job_id=task_id)
-    except InvalidRequest as error:
-        new = _rejected(task_id, fields, models, error)
-    try:
-        created = accepted(store.create([new]))
+        created = _created(task_id, fields, store, models, settings, tenant)
     except IdempotencyConflict as error:
         log.error("a %s message was dropped: %s", SUBMIT, error)
         return None
     hinter.publish(hints_for(created))
     return created[0].job
+
+
+def _created(
+    task_id: str,
+    fields: Mapping[str, Any],
+    store: JobStore,
+    models: Models,
+    settings: Settings | None,
+    tenant: str,
+) -> list[Created]:
+    try:
+        return accepted(store.create([new_job(fields, models, settings, job_id=task_id, tenant=str(tenant))]))
+    except InvalidRequest as error:
+        return accepted(store.create([_rejected(task_id, fields, models, error)]))
 
 
 def _rejected(task_id: str, fields: Mapping[str, Any], models: Models, error: InvalidRequest) -> NewJob:

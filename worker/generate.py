@@ -1,4 +1,4 @@
-"""A job's life in this process, from its message to its outcome, as one plain story: claim, render, store, settle."""
+"""A job's life in this process, from its turn to its outcome, as one plain story: claim, render, store, settle."""
 
 from __future__ import annotations
 
@@ -114,17 +114,20 @@ class Generate:
         self._on_broken = on_broken
         self._redact = redact or Redactor()
 
-    def run(self, job_id: str) -> str:
-        """What became of the delivery, in a word for the log. Returns when the store knows the outcome.
+    def run(self, model: str, hint: str) -> str:
+        """What became of the turn, in a word for the log. Returns when the store knows the outcome.
+
+        The hint entitles to one job of its model, whichever is due; everything after the claim is about that one.
 
         The one exception is a drain without a store: the process must end, and the lease runs out.
         """
         with self._gate.entering(self._draining) as entered:
             if not entered:
                 return "draining"  # still queued; its next message is sent when this one is overdue
-            claimed = self._claim(job_id)
+            claimed = self._take(model, hint)
             if isinstance(claimed, NotClaimed):
                 return claimed.reason
+            self._wake()
             attempt = Attempt(claimed.job, claimed.attempt, solo=claimed.solo, tracing=self._tracing)
             with self._attempts.holding(attempt), attempt_span(self._tracing, claimed, self._worker) as span:
                 attempt.trace = traceparent_here() or claimed.trace
@@ -133,16 +136,22 @@ class Generate:
                         attempt.stop(Stop.DRAIN)
                     verdict, outputs = self._attempt(attempt)
                     word = self._settle(attempt, verdict, outputs)
+                    self._wake()
                 tell_end(span, verdict, word)
                 return word
 
-    def _claim(self, job_id: str) -> Claimed | NotClaimed:
+    def _take(self, model: str, hint: str) -> Claimed | NotClaimed:
         while not self._draining():
             try:
-                return self._store.claim(job_id, self._worker, self._lease_s)
+                return self._store.take(model, hint, self._worker, self._lease_s)
             except StoreUnavailable:
                 time.sleep(_STORE_PAUSE_S)
         return NotClaimed("leased")
+
+    def _wake(self) -> None:
+        """Send messages for turns that were kept while their tenants were at their limits."""
+        with contextlib.suppress(StoreUnavailable):  # the rescuer does the same
+            self._hinter.publish(self._store.wake())
 
     # -- rendering ----------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from tasks.hints import Hinter
 from tasks.ids import is_job_id
 from tasks.inputs import InputLoader
 from tasks.models import ModelSpec, load_models
+from tasks.quotas import load_quotas
 from tasks.redaction import Redactor, secrets_of
 from tasks.redis_address import parse_address
 from tasks.redis_rights import worker_samples
@@ -72,6 +73,8 @@ class Node:
         self._tracing = tracing
         self._models = load_models(settings.models)
         self._specs = served(self._models, model_names)
+        self._quotas = load_quotas(settings.tenants)
+        self._model_of = {queue_for(spec.name): spec.name for spec in self._specs}
         #: One incarnation: a restarted process is another owner.
         self.name = f"{settings.worker_name}:{os.getpid()}:{secrets.token_hex(3)}"
         self._submit_queues = settings.submit_queue_names
@@ -101,6 +104,7 @@ class Node:
             result_ttl_s=settings.result_ttl_s,
             max_queued=settings.max_queued,
             dead_letter_ttl_s=settings.dead_letter_ttl_s,
+            quotas=self._quotas,
         )
         artifacts = ArtifactStore(settings)
         database = parse_address(settings.redis_url).db
@@ -190,20 +194,25 @@ class Node:
         self._drain.wait(_SETTLE_S)
 
     def _controller(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> Any:
-        app = make_app(self._settings)
+        app, model_of = make_app(self._settings), self._model_of
 
-        @app.task(name=GENERATE, ignore_result=True)  # type: ignore[untyped-decorator]
-        def run_job(job_id: str) -> str:
+        @app.task(name=GENERATE, bind=True, ignore_result=True)  # type: ignore[untyped-decorator]
+        def run_job(task: Any, job_id: str) -> str:
             if not (isinstance(job_id, str) and is_job_id(job_id)):
                 log.error("a message was dropped: it names no job")
                 return "no job"
+            model = model_of.get(str((task.request.delivery_info or {}).get("routing_key")))
+            if model is None:  # its job, if it waits, gets another one in the right queue
+                log.error("a message was dropped: it came over a queue that is no model's here")
+                return "no model"
             delivery = current_delivery()
             if delivery is not None:
+                # Who revokes names this job, wherever it is; the one that runs here may be another's.
                 delivery.on_terminate(lambda: store.abort(job_id))
             with self._places.one() as taken:
                 if not taken:  # this thread is one of those kept free: let it look for a `submit`
                     raise Reject(PLACES_TAKEN, requeue=True)
-                return generate.run(job_id)
+                return generate.run(model, job_id)
 
         register_submit(app, store, self._models, hinter, self._settings)
         queues = [queue_for(spec.name) for spec in self._specs]

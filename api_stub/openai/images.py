@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.responses import JSONResponse
 
-from api_stub.backend import Backend, backend_of, spend
+from api_stub.backend import Backend, backend_of, spend, tenant_of
 from api_stub.body import read_json
 from api_stub.jobs import Key
 from api_stub.openai import fields as convert
@@ -127,7 +127,7 @@ def _preview_every(wanted: Mapping[str, Any], spec: ModelSpec, num_partial: int)
 
 async def _answer(request: Request, backend: Backend, wish: Wish, key: str | None) -> Response:
     await spend(request)
-    created = await backend.client.create(wish.request, idempotency_key=key)
+    created = await backend.client.create(wish.request, idempotency_key=key, tenant=tenant_of(request))
     vigil = Vigil(request, backend, created.job, key)
     headers = {JOB_ID_HEADER: created.job.id, **wish.headers}
     if wish.own.stream:

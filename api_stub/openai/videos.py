@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from fastapi.responses import JSONResponse, RedirectResponse
 
-from api_stub.backend import Backend, backend_of, spend
+from api_stub.backend import Backend, backend_of, spend, tenant_of
 from api_stub.jobs import LINK_S, Key
 from api_stub.openai import fields as convert
 from api_stub.openai import uploads
@@ -68,7 +68,7 @@ async def create(request: Request, backend: Uses, key: Key) -> Response:
     if picture is not None:
         checked = checked.model_copy(update={"image": await uploads.keep(backend, picture)})
     await spend(request)
-    created = await backend.client.create(checked, idempotency_key=key)
+    created = await backend.client.create(checked, idempotency_key=key, tenant=tenant_of(request))
     await backend.videos.add(created.job)
     return _answer(backend, created.job)
 

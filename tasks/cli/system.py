@@ -46,22 +46,28 @@ def _row(spec: ModelSpec) -> dict[str, Any]:
 
 
 def queues(*, as_json: AsJson = False) -> None:
-    """Show how many jobs wait and run for each model, and the workers.
+    """Show how many jobs wait and run for each model, outputs of each tenant if there are several, and the workers.
 
     \b
     Example:
       safelight queues --json | jq '.workers | length'
     """
+    from tasks.quotas import DEFAULT_TENANT, standings
+    from tasks.store import by_tenant
+
     with open_client() as client:
         stats = [asdict(queue) for queue in client.store.queues(client.models.names)]
         workers = [dict(worker) for worker in client.store.workers()]
+        tenants = standings(by_tenant(client.store.tenants()), client.store.quotas)
     if as_json:
-        print_json({"queues": stats, "workers": workers})
+        print_json({"queues": stats, "tenants": tenants, "workers": workers})
         return
     rows = [{name: value for name, value in queue.items() if name != "priorities"} for queue in stats]
     print_table(
         [{**queue, "oldest_s": "" if queue["oldest_s"] is None else f"{queue['oldest_s']:.1f}"} for queue in rows]
     )
+    if [tenant["tenant"] for tenant in tenants] not in ([], [DEFAULT_TENANT]):
+        print_table([{name: "" if value is None else value for name, value in tenant.items()} for tenant in tenants])
     for worker in workers:
         print(f"worker {worker['name']}: {worker.get('state')}, {worker.get('jobs', 0)} jobs")
     if not workers:

@@ -60,9 +60,10 @@ class Wires:
 class WiredStore(RedisJobStore):
     wires: Wires
 
-    def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
-        answer = super().claim(job_id, worker, lease_s)
-        self.wires.passed("claimed", job_id)
+    def take(self, model: str, hint: str, worker: str, lease_s: float) -> Claimed | NotClaimed:
+        """The job of the hint whatever is due, so that a trial knows whose story runs."""
+        answer = super().claim(hint, worker, lease_s)
+        self.wires.passed("claimed", hint)
         return answer
 
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
@@ -155,7 +156,7 @@ class Node:
 
     def deliver(self, job_id: str) -> None:
         """As a message does; what the model does for it later is a leak."""
-        self.generate.run(job_id)
+        self.generate.run("of its job", job_id)
         self.wires.over.add(f"{job_id}.1")
 
 

@@ -51,7 +51,7 @@ def read_stored(settings: Settings) -> Stored:
         jobs = [name.removeprefix("job:") for name in names if name.startswith("job:")]
         return Stored(
             records={job_id: client.hgetall(f"{prefix}job:{job_id}") for job_id in jobs},
-            live_indexes=members("queue", "running", "hints", "leases", "live")
+            live_indexes=members("queue", "line", "running", "hints", "leases", "live")
             | {name: frozenset({name.removeprefix("abort:")}) for name in names if name.startswith("abort:")},
             statuses={name.removeprefix("status:"): ids for name, ids in members("status").items()},
             keys={

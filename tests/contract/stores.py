@@ -13,6 +13,7 @@ from tasks.connection import connect
 from tasks.job import JobError, JobMetrics, JobStatus, Output
 from tasks.memory import MemoryJobStore
 from tasks.models import Models, load_models
+from tasks.quotas import DEFAULT_TENANT, NO_QUOTAS, Quotas
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings
 from tasks.store import Claimed, Created, JobStore, NewJob, Outcome
@@ -45,9 +46,12 @@ class Lab:
     want_abort: Callable[[str], Any]
     numbers: itertools.count[int] = field(default_factory=itertools.count)
 
-    def new(self, job_id: str | None = None, *, key: str | None = None, **fields: Any) -> NewJob:
+    def new(
+        self, job_id: str | None = None, *, key: str | None = None, tenant: str = DEFAULT_TENANT, **fields: Any
+    ) -> NewJob:
         job_id = job_id or f"job-{next(self.numbers)}"
-        return new_job({"prompt": "a red boat", "seed": 7, **fields}, MODELS, idempotency_key=key, job_id=job_id)
+        wanted = {"prompt": "a red boat", "seed": 7, **fields}
+        return new_job(wanted, MODELS, idempotency_key=key, job_id=job_id, tenant=tenant)
 
     def create(self, job_id: str | None = None, **fields: Any) -> str:
         [created] = self.store.create([self.new(job_id, **fields)])
@@ -58,6 +62,11 @@ class Lab:
         claimed = self.store.claim(job_id, WORKER, lease_s)
         assert isinstance(claimed, Claimed), claimed
         return claimed
+
+    def take(self, model: str = "tiny", hint: str = "nobody") -> str | None:
+        """A turn; the job that it claimed."""
+        claimed = self.store.take(model, hint, WORKER, LEASE_S)
+        return claimed.job.id if isinstance(claimed, Claimed) else None
 
     def running(self, **fields: Any) -> tuple[str, int]:
         job_id = self.create(**fields)
@@ -79,9 +88,16 @@ class Lab:
         return [event.type for event in self.store.events(job_id)]
 
 
-def memory_lab(*, max_queued: int = 1000, result_ttl_s: float = 3600.0, dead_letter_ttl_s: float = 0.0) -> Lab:
+def memory_lab(
+    *,
+    max_queued: int = 1000,
+    result_ttl_s: float = 3600.0,
+    dead_letter_ttl_s: float = 0.0,
+    quotas: Quotas = NO_QUOTAS,
+    **options: Any,
+) -> Lab:
     clock = Clock()
-    store = MemoryJobStore(result_ttl_s, max_queued, dead_letter_ttl_s, clock=clock)
+    store = MemoryJobStore(result_ttl_s, max_queued, dead_letter_ttl_s, quotas, clock=clock, **options)
     return Lab(store, clock, store.abort_wishes.add)
 
 
@@ -97,9 +113,10 @@ def client_lab(
     result_ttl_s: float = 3600.0,
     dead_letter_ttl_s: float = 0.0,
     prefix: str = "safelight:",
+    quotas: Quotas = NO_QUOTAS,
 ) -> Lab:
     clock = Clock()
-    store = RedisJobStore(client, prefix, result_ttl_s, max_queued, dead_letter_ttl_s, clock=clock)
+    store = RedisJobStore(client, prefix, result_ttl_s, max_queued, dead_letter_ttl_s, quotas, clock=clock)
     return Lab(store, clock, lambda job_id: outside.set(f"{prefix}abort:{job_id}", "1"))
 
 

@@ -20,7 +20,7 @@ from tasks.redis_start import check_start
 from tasks.redis_store import SCRIPT
 from tasks.settings import Settings
 from tests.contract.stores import Lab, client_lab, redis_lab
-from tests.contract.test_transitions import live
+from tests.contract.test_transitions import QUOTAS, live
 from tests.redis_kinds import RELEASES, running, running_cluster
 
 OLDEST = (6, 2, 0)
@@ -41,12 +41,15 @@ def fresh_labs(make: Callable[[str], Lab]) -> Callable[[], Lab]:
 def test_a_release_keeps_the_contract(server: RedisServer) -> None:
     client = connect(Settings(redis_url=server.url))
     assert check_start(client, worker_samples("safelight:", ["tiny"], [], 0)) == []
-    live(fresh_labs(lambda prefix: redis_lab(server.url, max_queued=3, prefix=prefix)), max_examples=3)
+    live(fresh_labs(lambda prefix: redis_lab(server.url, max_queued=3, prefix=prefix, quotas=QUOTAS)), max_examples=3)
 
 
 def test_a_cluster_keeps_the_contract_under_a_hash_tag(tmp_path: Path) -> None:
     with running_cluster(tmp_path) as cluster:
-        live(fresh_labs(lambda prefix: client_lab(cluster, cluster, max_queued=3, prefix=prefix)), max_examples=3)
+        live(
+            fresh_labs(lambda prefix: client_lab(cluster, cluster, max_queued=3, prefix=prefix, quotas=QUOTAS)),
+            max_examples=3,
+        )
         with pytest.raises(Exception, match=r"docs/redis\.md"):  # and without one it says so
             client_lab(cluster, cluster).create("a")
 

@@ -17,6 +17,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule, run_stat
 
 from tasks.errors import SafelightError, UnknownJob
 from tasks.job import TRANSITIONS, Job, JobError, JobStatus, Progress
+from tasks.quotas import Limits, Quotas, Share
 from tasks.redis_store import SCRIPT
 from tasks.store import Claimed, Created, JobStore, Outcome
 from tests.contract.stores import Lab, beat_of, failed, memory_lab, model_error, redis_lab, succeeded
@@ -25,6 +26,12 @@ IDS = st.sampled_from(["a", "b", "c", "d"])
 ATTEMPTS = st.integers(0, 4)
 GROUPS = st.sampled_from([None, "g", "h"])
 STATES = st.sampled_from(["ready", "draining", "starting"])
+TENANTS = st.sampled_from(["default", "acme", "b"])
+PRIORITIES = st.sampled_from([0, 5, 9])
+QUOTAS = Quotas(
+    tenants={"acme": Share(weight=3, max_running_rows=4), "b": Share(weight=0.3, max_queued_rows=3)},
+    groups=Limits(max_running_rows=4, max_queued_rows=6),
+)
 OUTCOMES = st.sampled_from(
     [succeeded(), failed(), failed(JobError(type="invalid_image", message="bad")), Outcome(JobStatus.ABORTED)]
 )
@@ -46,7 +53,7 @@ class Lives(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.labs = (memory_lab(max_queued=3), self.make_redis())
+        self.labs = (memory_lab(max_queued=3, quotas=QUOTAS, broker_depth=lambda model: 0), self.make_redis())
         self.seen: dict[str, JobStatus] = {}
         self.attempts: dict[str, int] = {}
 
@@ -59,9 +66,14 @@ class Lives(RuleBasedStateMachine):
         """An attempt: mostly the present one."""
         return max(0, self.attempts.get(job_id, 0) - max(0, back - 2))
 
-    @rule(job_id=IDS, priority=st.sampled_from([0, 5, 9]), group=GROUPS, key=st.sampled_from([None, "k"]))
-    def create(self, job_id: str, priority: int, group: str | None, key: str | None) -> None:
-        new = self.labs[0].new(job_id, key=key, priority=priority, group=group)
+    @rule(job_id=IDS, priority=PRIORITIES, group=GROUPS, key=st.sampled_from([None, "k"]), tenant=TENANTS)
+    def create(self, job_id: str, priority: int, group: str | None, key: str | None, tenant: str) -> None:
+        new = self.labs[0].new(job_id, key=key, priority=priority, group=group, tenant=tenant)
+        self.both(lambda store: list(store.create([new])))
+
+    @rule(job_id=IDS, tenant=TENANTS, group=GROUPS, rows=st.integers(1, 4))
+    def create_several_rows(self, job_id: str, tenant: str, group: str | None, rows: int) -> None:
+        new = self.labs[0].new(job_id, tenant=tenant, group=group, num_outputs=rows)
         self.both(lambda store: list(store.create([new])))
 
     @rule(job_id=IDS, group=st.sampled_from(["g", "h"]), deadline_s=st.sampled_from([None, 3.0, 30.0]))
@@ -71,10 +83,20 @@ class Lives(RuleBasedStateMachine):
 
     @rule(job_id=IDS, worker=st.sampled_from(["v", "w"]), lease_s=st.sampled_from([2.0, 20.0]))
     def claim(self, job_id: str, worker: str, lease_s: float) -> None:
-        answer = self.both(lambda store: store.claim(job_id, worker, lease_s))
+        self.note(self.both(lambda store: store.claim(job_id, worker, lease_s)))
+
+    @rule(hint=IDS, worker=st.sampled_from(["v", "w"]), lease_s=st.sampled_from([2.0, 20.0]))
+    def take(self, hint: str, worker: str, lease_s: float) -> None:
+        self.note(self.both(lambda store: store.take("tiny", hint, worker, lease_s)))
+
+    def note(self, answer: Any) -> None:
         if isinstance(answer, Claimed):
-            assert answer.attempt > self.attempts.get(job_id, 0), "an attempt number came twice"
-            self.attempts[job_id] = answer.attempt
+            assert answer.attempt > self.attempts.get(answer.job.id, 0), "an attempt number came twice"
+            self.attempts[answer.job.id] = answer.attempt
+
+    @rule()
+    def wake(self) -> None:
+        self.both(lambda store: list(store.wake()))
 
     @rule(job_id=IDS, back=ATTEMPTS, other=IDS)
     def renew(self, job_id: str, back: int, other: str) -> None:
@@ -160,6 +182,7 @@ class Lives(RuleBasedStateMachine):
         self.both(lambda store: [job.id for job in store.list(limit=3).jobs])
         self.both(lambda store: store.list(status=JobStatus.RUNNING))
         self.both(lambda store: list(store.queues(["tiny"])))
+        self.both(lambda store: list(store.tenants()))
         dead = self.both(lambda store: list(store.dead_letters()))
         if dead:
             self.both(lambda store: store.find_dead_letters(limit=2))
@@ -197,7 +220,7 @@ def make_redis(redis_url: str) -> Iterator[Callable[[], Lab]]:
 
     def make() -> Lab:
         client.flushdb()
-        return redis_lab(redis_url, max_queued=3)
+        return redis_lab(redis_url, max_queued=3, quotas=QUOTAS)
 
     yield make
     client.close()

@@ -27,7 +27,20 @@ DASHBOARD = ROOT / "deploy/grafana/safelight.json"
 ALERTS = ROOT / "deploy/prometheus/alerts.yml"
 ROW = re.compile(r"^\| `(safelight_[a-z0-9_]+)` \| (\w+) \| ([^|]*) \| ([^|]+) \|$", re.MULTILINE)
 NAME = re.compile(r"\bsafelight_[a-z0-9_]+")
-BOUNDED = {"method", "route", "status", "model", "priority", "error_type", "stage", "worker", "state", "outcome", "le"}
+BOUNDED = {
+    "tenant",
+    "method",
+    "route",
+    "status",
+    "model",
+    "priority",
+    "error_type",
+    "stage",
+    "worker",
+    "state",
+    "outcome",
+    "le",
+}
 
 
 def families(text: str) -> dict[str, Any]:
@@ -46,9 +59,13 @@ def value(found: dict[str, Any], name: str, **labels: str) -> float:
 
 
 @pytest.fixture
-def scraped(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> tuple[dict[str, Any], dict[str, Any], str]:
+def scraped(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> tuple[dict[str, Any], dict[str, Any], str]:
     """The API's metrics after a day's work in small, the worker's own, and the text of both."""
     monkeypatch.setattr(DiffusionEngine, "device_memory", lambda self: DeviceMemory(used_bytes=3, free_bytes=7))
+    (tmp_path / "tenants.toml").write_text("[default]\n", "utf-8")
+    settings = settings.model_copy(update={"tenants": tmp_path / "tenants.toml"})
     with running_api(settings) as url, httpx.Client(base_url=url) as http, worker_here(settings) as here:
 
         def submit(prompt: str, **fields: object) -> str:

@@ -69,7 +69,7 @@ def test_a_finished_job_is_small_and_everything_has_an_end(redis_url: str) -> No
             finish(client, job.id)
         keys = list(server.scan_iter("safelight:*", count=1000))
         timeless = {key for key in keys if server.pttl(key) == -1}
-        indexes = {"jobs", "status:succeeded", "group:g", "expiry", "seq"}
+        indexes = {"jobs", "status:succeeded", "group:g", "expiry", "seq", "stamp"}
         assert timeless == {f"safelight:{name}" for name in indexes}
         kept = [key for key in keys if not key.startswith("safelight:events:")]
         per_job = sum(server.memory_usage(key, samples=0) or 0 for key in kept) / num_jobs
@@ -92,6 +92,7 @@ def test_indexes_are_trimmed_a_bounded_piece_at_a_time(redis_url: str) -> None:
             assert client.zcard("safelight:expiry") == expected
         assert [job.id for job in store.list().jobs] == [kept]
         left = {"jobs", "status:queued", "queue:tiny", "hints", "seq", "work", f"job:{kept}", f"events:{kept}"}
+        left |= {"line:tiny:default", "turns:tiny", "rows:queued:tenant", "stamp"}
         timeless = {key for key in client.scan_iter("safelight:*") if client.pttl(key) == -1}
         assert timeless == {f"safelight:{name}" for name in left}
 
@@ -118,7 +119,8 @@ def test_records_that_are_gone_leave_no_ghosts(redis_url: str) -> None:
         # What they may have left in the bucket is still looked for.
         assert set(client.zrange("safelight:litter", 0, -1)) == {running, queued}
         store.swept((running, queued))
-        assert set(client.scan_iter("safelight:*")) == {f"safelight:{name}" for name in ("seq", "pace", "counters")}
+        left = ("seq", "stamp", "pace", "counters")
+        assert set(client.scan_iter("safelight:*")) == {f"safelight:{name}" for name in left}
 
 
 def test_a_forgotten_script_is_loaded_again(redis_url: str) -> None:

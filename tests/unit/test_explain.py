@@ -8,6 +8,7 @@ import pytest
 
 from tasks.explain import Explanation, explain, lines
 from tasks.job import Batching, JobMetrics, JobStatus, Progress
+from tasks.quotas import Quotas, Share
 from tasks.store import Outcome
 from tests.contract.stores import Lab, beat_of, failed, memory_lab, model_error
 
@@ -44,6 +45,15 @@ def test_nobody_is_there(lab: Lab) -> None:
     assert codes(lab, job_id) == ["worker_starting"]
     assert of(lab, job_id).eta_s is None
     assert "nobody can tell yet" in "\n".join(lines(of(lab, job_id)))
+
+
+def test_a_limit_of_its_own_is_named() -> None:
+    lab = memory_lab(quotas=Quotas(default=Share(max_running_rows=1)))
+    lab.running()
+    job_id = lab.create()
+    beat(lab)
+    assert codes(lab, job_id) == ["at_limit"]
+    assert "tenant default may run 1 outputs" in of(lab, job_id).reasons[0].message
 
 
 def test_a_place_in_the_queue(lab: Lab) -> None:

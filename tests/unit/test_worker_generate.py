@@ -16,7 +16,7 @@ from tasks.errors import StoreUnavailable
 from tasks.job import Job, JobError, JobMetrics, JobStatus, Output
 from tasks.redaction import Redactor
 from tasks.request import GenerationRequest
-from tasks.store import Claimed, Outcome, Written
+from tasks.store import Claimed, Hint, Outcome, Written
 from worker.attempt import Attempt, Attempts, Late, Stop
 from worker.gate import Gate
 from worker.generate import Generate
@@ -44,9 +44,12 @@ class Store:
         self.messages: list[str] = []
         self.on_claim: Callable[[], object] = lambda: None
 
-    def claim(self, job_id: str, worker: str, lease_s: float) -> Claimed:
+    def take(self, model: str, hint: str, worker: str, lease_s: float) -> Claimed:
         self.on_claim()
         return Claimed(a_job(), 1, solo=False)
+
+    def wake(self) -> list[Hint]:
+        return []
 
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
         self.finished.append(outcome.status)
@@ -137,7 +140,7 @@ def test_a_drain_does_not_wait_for_a_lost_store_for_ever() -> None:
 def test_a_job_claimed_while_the_drain_begins_goes_back() -> None:
     bench = Bench(store := Store(Written.OK))
     store.on_claim = lambda: setattr(bench, "draining", True)
-    assert bench.generate.run("j") == "given back"
+    assert bench.generate.run("tiny", "another's") == "given back"
     assert store.released == ["j"]
 
 
@@ -198,7 +201,7 @@ def test_an_error_leaves_its_traceback_without_secrets(
         raise error("no answer from https://user:pass@example.org for hunter22")
 
     monkeypatch.setattr(bench.generate, "_render_and_store", broken)
-    bench.generate.run("j")
+    bench.generate.run("tiny", "j")
     [traceback] = store.tracebacks
     assert all("hunter22" not in message for message in store.messages)
     assert "in broken" in traceback and "no answer from https://***@example.org for ***" in traceback
@@ -209,5 +212,5 @@ def test_the_engines_traceback_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> N
     end = Failed("j.1", "model_error", "it broke", traceback="Traceback (most recent call last):\nhunter22")
     monkeypatch.setattr(bench.generate, "_engine_request", lambda attempt: (None, ()))
     monkeypatch.setattr(bench.generate, "_denoise", lambda attempt, request: end)
-    bench.generate.run("j")
+    bench.generate.run("tiny", "j")
     assert store.tracebacks == ["Traceback (most recent call last):\n***"]
