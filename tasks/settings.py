@@ -65,8 +65,15 @@ class Settings(BaseSettings):
     #: A running batch that reports no step for so long has hung its device: the worker leaves with exit code 1. Keep it
     #: above the longest first step of a compiled model.
     stall_s: Annotated[float, Field(ge=1)] = 900.0
-    #: How long finished pictures are held while the object store is away.
-    upload_patience_s: Annotated[float, Field(ge=1)] = 900.0
+    #: How long finished outputs are kept while the object store is away.
+    upload_patience_s: Annotated[float, Field(ge=1)] = 6 * 3_600.0
+    #: Where finished outputs wait for the object store (docs/operations.md); unset: `safelight/spool/NAME` in the user's
+    #: cache folder, one for each worker's name.
+    spool_dir: Path | None = None
+    #: The size of that folder; 0: no spool, they wait in memory.
+    spool_max_bytes: Annotated[int, Field(ge=0)] = 2 * 1024**3
+    #: Finished jobs that may wait there; beyond, the worker takes nothing new.
+    spool_max_jobs: Annotated[int, Field(ge=0)] = 256
     #: Signs webhooks (`whsec_…`); several, separated by spaces, while one is replaced.
     webhook_secret: SecretStr | None = None
     #: Lets input URLs and webhooks reach private addresses. For development.
