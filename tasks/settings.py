@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -39,6 +39,9 @@ class Settings(BaseSettings):
     s3_prefix: str = ""
     #: The region that requests are signed for.
     s3_region: str = "us-east-1"
+    #: Where requests name the bucket: in the path, or (`virtual`) in the host's name, which some stores insist on;
+    #: `auto`: in the path wherever an endpoint is set, else as AWS wants it.
+    s3_addressing: Literal["auto", "path", "virtual"] = "auto"
     #: A models file (docs/reference/models.md); unset: the bundled model.
     models: Path | None = None
     #: A running attempt that has not renewed for this long is lost, and its job runs again.
