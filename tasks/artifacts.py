@@ -57,8 +57,8 @@ class ArtifactStore:
         self.bucket = settings.s3_bucket
         place = endpoints(settings)
         self._region, self._where = place.region, place.where
-        self._client = s3_client(place.ours, place.region, patience)
-        self._signer = self._client if place.public == place.ours else s3_client(place.public, place.region)
+        self._client = s3_client(place.ours, place, patience)
+        self._signer = self._client if place.public == place.ours else s3_client(place.public, place)
 
     @property
     def client(self) -> S3Client:
@@ -151,10 +151,21 @@ class ArtifactStore:
                     Delete={"Objects": objects, "Quiet": True},  # type: ignore[typeddict-item]
                 )
             except Exception as error:
-                raise StoreUnavailable(self._explain(error)) from error
+                if http_status(error) not in (400, 404, 405, 411, 501) or s3_code(error) == "NoSuchBucket":
+                    raise StoreUnavailable(self._explain(error)) from error
+                self._delete_each(keys[start : start + 1000])  # some stores take no lists, or want an MD5 with them
+                continue
             if failed := reply.get("Errors"):
                 first = f"{failed[0].get('Key')} ({failed[0].get('Code')})"
                 raise StoreUnavailable(f"{self._where} kept {len(failed)} objects, the first: {first}")
+
+    def _delete_each(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            try:
+                self._client.delete_object(Bucket=self.bucket, Key=key)
+            except Exception as error:
+                if http_status(error) != 404 or s3_code(error) == "NoSuchBucket":
+                    raise StoreUnavailable(self._explain(error)) from error
 
     def _look(self) -> None:
         # A listing, as HEAD of a bucket has no body to tell a missing bucket from a server that is not S3.

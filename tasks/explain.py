@@ -18,6 +18,8 @@ Code = Literal[
     "worker_starting",
     "model_not_served",
     "worker_draining",
+    "store_away",
+    "waits_for_store",
     "quarantined",
     "at_limit",
     "jobs_ahead",
@@ -101,6 +103,8 @@ def _reasons(facts: JobFacts, running: tuple[RunningRows, ...]) -> Iterator[Reas
         yield Reason(code="abort_wanted", message="somebody asked for its end; it ends at its next step")
     if job.status is JobStatus.QUEUED:
         yield from _why_nobody_takes_it(facts)
+    elif job.progress.stage == "uploading":
+        yield from _why_it_is_not_stored(facts)
     elif job.progress.stage in ("queued", "loading", "encoding"):
         yield Reason(code="waits_for_batch", message=f"{job.worker} has it: inputs, texts, or a place in a batch")
     if facts.crashes >= CRASHES_TO_SOLO:
@@ -124,6 +128,11 @@ def _why_nobody_takes_it(facts: JobFacts) -> Iterator[Reason]:
         return
     if facts.held_by is not None:
         yield Reason(code="at_limit", message=f"it waits for rows of its own: {facts.held_by}")
+    if all(_backlog(info).get("full") for info in ready):
+        waiting = sum(_backlog(info).get("waiting", 0) for info in ready)
+        message = f"the object store is away, and {waiting} finished jobs wait for it: no worker takes more"
+        yield Reason(code="store_away", message=message)
+        return
     told = [info["models"][model].get("speed") or {} for info in ready]
     busy, room = (sum(speed.get(name, 0) for speed in told) for name in ("busy_rows", "max_rows"))
     if position:
@@ -132,6 +141,21 @@ def _why_nobody_takes_it(facts: JobFacts) -> Iterator[Reason]:
         yield Reason(code="rows_busy", message=f"all {room} rows of {len(ready)} workers are taken ({busy} in hand)")
     elif not position and facts.held_by is None:
         yield Reason(code="message_under_way", message="it is next and rows are free: a worker is about to take it")
+
+
+def _why_it_is_not_stored(facts: JobFacts) -> Iterator[Reason]:
+    away_s = max(
+        (_backlog(info).get("away_s", 0.0) for info in facts.workers if info["name"] == facts.job.worker), default=0
+    )
+    if away_s:
+        message = f"its outputs are done; the object store does not take them, for {away_s:.0f} s now"
+        yield Reason(code="waits_for_store", message=message)
+
+
+def _backlog(info: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What a beat tells of finished jobs that wait for the object store."""
+    uploads: Mapping[str, Any] = info.get("uploads", {})
+    return uploads
 
 
 def _nobody_is_ready(facts: JobFacts, serving: list[Mapping[str, Any]]) -> Reason:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from tasks.errors import ConfigError
 from tasks.settings import Settings
@@ -29,6 +29,8 @@ class Endpoints:
     ours: str | None
     public: str | None
     region: str
+    #: Where the bucket stands; auto: in the path wherever an endpoint is named.
+    addressing: Literal["auto", "path", "virtual"] = "auto"
 
     @property
     def where(self) -> str:
@@ -39,19 +41,19 @@ def endpoints(settings: Settings) -> Endpoints:
     """Raises `ConfigError` naming the setting that is no endpoint."""
     ours = _endpoint("S3_ENDPOINT_URL", settings.s3_endpoint_url)
     public = _endpoint("S3_PUBLIC_ENDPOINT_URL", settings.s3_public_endpoint_url) or ours
-    return Endpoints(ours, public, settings.s3_region.strip() or "us-east-1")
+    return Endpoints(ours, public, settings.s3_region.strip() or "us-east-1", settings.s3_addressing)
 
 
-def s3_client(endpoint: str | None, region: str, patience: Patience | None = None) -> S3Client:
-    """A client that connects at first use. Path style wherever an endpoint is named, and no checksums of boto3's own:
-    many stores refuse the trailers that it sends by default."""
+def s3_client(endpoint: str | None, place: Endpoints, patience: Patience | None = None) -> S3Client:
+    """A client that connects at first use, to one of the place's endpoints. No checksums of boto3's own: many stores
+    refuse the trailers that it sends by default."""
     import boto3
     from botocore.config import Config
 
     patience = patience or Patience()
     config = Config(
         signature_version="s3v4",  # the default falls back to SigV2 for presigned URLs in us-east-1
-        s3={"addressing_style": "path" if endpoint else "auto"},
+        s3={"addressing_style": "path" if endpoint and place.addressing == "auto" else place.addressing},
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",
         connect_timeout=patience.connect_s,
@@ -59,7 +61,9 @@ def s3_client(endpoint: str | None, region: str, patience: Patience | None = Non
         retries={"mode": "standard", "total_max_attempts": patience.num_attempts},
         max_pool_connections=16,
     )
-    client: S3Client = boto3.session.Session().client("s3", endpoint_url=endpoint, region_name=region, config=config)
+    client: S3Client = boto3.session.Session().client(
+        "s3", endpoint_url=endpoint, region_name=place.region, config=config
+    )
     return client
 
 

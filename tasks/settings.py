@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, SecretStr, ValidationError
 from pydantic_settings import BaseSettings, SettingsConfigDict
@@ -39,6 +39,9 @@ class Settings(BaseSettings):
     s3_prefix: str = ""
     #: The region that requests are signed for.
     s3_region: str = "us-east-1"
+    #: Where requests name the bucket: in the path, or (`virtual`) in the host's name, which some stores insist on;
+    #: `auto`: in the path wherever an endpoint is set, else as AWS wants it.
+    s3_addressing: Literal["auto", "path", "virtual"] = "auto"
     #: A models file (docs/reference/models.md); unset: the bundled model.
     models: Path | None = None
     #: A running attempt that has not renewed for this long is lost, and its job runs again.
@@ -67,8 +70,16 @@ class Settings(BaseSettings):
     #: A running batch that reports no step for so long has hung its device: the worker leaves with exit code 1. Keep it
     #: above the longest first step of a compiled model.
     stall_s: Annotated[float, Field(ge=1)] = 900.0
-    #: How long finished pictures are held while the object store is away.
-    upload_patience_s: Annotated[float, Field(ge=1)] = 900.0
+    #: How long finished outputs are kept while the object store is away.
+    upload_patience_s: Annotated[float, Field(ge=1)] = 6 * 3_600.0
+    #: Where finished outputs wait for the object store (docs/operations.md); unset: `safelight/spool/NAME` in the
+    #: user's
+    #: cache folder, one for each worker's name.
+    spool_dir: Path | None = None
+    #: The size of that folder; 0: no spool, they wait in memory.
+    spool_max_bytes: Annotated[int, Field(ge=0)] = 2 * 1024**3
+    #: Finished jobs that may wait there; beyond, the worker takes nothing new.
+    spool_max_jobs: Annotated[int, Field(ge=0)] = 256
     #: Signs webhooks (`whsec_…`); several, separated by spaces, while one is replaced.
     webhook_secret: SecretStr | None = None
     #: Lets input URLs and webhooks reach private addresses. For development.

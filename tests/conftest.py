@@ -46,9 +46,18 @@ def redis_url(redis_server: RedisServer) -> str:
 
 
 @pytest.fixture
-def settings(redis_url: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> Settings:
+def settings(
+    redis_url: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
+) -> Settings:
     """Settings for an empty Redis and a bucket name of this test's own; credentials are in the environment."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", s3_server.access_key)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", s3_server.secret_key)
     bucket = f"test-{os.getpid()}-{next(_numbers)}"
-    return Settings(redis_url=redis_url, s3_endpoint_url=s3_server.url, s3_bucket=bucket, lease_s=3, worker_name="test")
+    return Settings(
+        redis_url=redis_url,
+        s3_endpoint_url=s3_server.url,
+        s3_bucket=bucket,
+        lease_s=3,
+        worker_name="test",
+        spool_dir=tmp_path_factory.getbasetemp() / "spool" / bucket,
+    )

@@ -12,11 +12,12 @@ from contextlib import AbstractContextManager, contextmanager
 from enum import IntEnum
 
 from engine import Checkpoint
-from tasks.job import Job
+from tasks.job import Job, JobMetrics
 from tasks.job_codec import work_of
 from tasks.logs import about
 from tasks.tracing import NO_TRACING, Tracing
-from worker.account import StepPace, Times
+from worker.account import StepPace, Times, job_metrics
+from worker.parcel import Parcel
 
 
 class Stop(IntEnum):
@@ -66,6 +67,11 @@ class Attempt:
         #: Held while the checkpoint is made.
         self.leaving = threading.Lock()
         self.num_previews = 0
+        #: Its finished outputs.
+        self.parcel: Parcel | None = None
+        #: It waits for the object store with its outputs on disk, and holds no place.
+        self.is_set_aside = False
+        self._when_set_aside: list[Callable[[], object]] = []
         self._reason: Stop | None = None
         self._lock = threading.Lock()
         self._wake = threading.Event()
@@ -109,6 +115,21 @@ class Attempt:
         """At a drain: of a request that was taken out of the engine, or that had ended and could not be stored."""
         with self.leaving:
             return self.checkpoint if self.seal is None else self.seal()
+
+    def metrics(self) -> JobMetrics:
+        """As far as they are known."""
+        return job_metrics(self.job, self.claimed_at, self.times)
+
+    def when_set_aside(self, call: Callable[[], object]) -> None:
+        self._when_set_aside.append(call)
+
+    def set_aside(self) -> None:
+        """From its own thread: its pixels and whatever it keeps from others are let go."""
+        self.is_set_aside = True
+        self.seal = lambda: None
+        for call in self._when_set_aside:
+            call()
+        self._when_set_aside.clear()
 
     def stop(self, reason: Stop) -> None:
         """Idempotent, from any thread."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from bisect import bisect_left
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from tasks.job import JobMetrics
@@ -19,6 +20,8 @@ class NodeFigures:
         self._upload_s = 0.0
         self._failures = {"retried": 0, "given_up": 0}
         self._rest_s: dict[str, float] = {}
+        #: What waits for the object store.
+        self.backlog: Callable[[], Mapping[str, object]] = dict
 
     def uploaded(self, seconds: float) -> None:
         with self._lock:
@@ -45,4 +48,5 @@ class NodeFigures:
         """For a beat."""
         with self._lock:
             seconds = {"counts": list(self._upload_counts), "sum": round(self._upload_s, 6)}
-            return {"seconds": seconds, "failures": dict(self._failures)}
+            told = {"seconds": seconds, "failures": dict(self._failures)}
+        return {**told, **self.backlog()}

@@ -9,6 +9,19 @@ from contextlib import contextmanager
 _POLL_S = 0.5
 
 
+class Entered:
+    """A job that is inside; the first `leave` counts."""
+
+    def __init__(self, leave: Callable[[], None]) -> None:
+        self._leave = leave
+        self._is_inside = True
+
+    def leave(self) -> None:
+        if self._is_inside:
+            self._is_inside = False
+            self._leave()
+
+
 class Gate:
     """A job passes `entering` before it is claimed, and `alone` if the claim says that it must run by itself."""
 
@@ -19,15 +32,16 @@ class Gate:
         self._loners = 0
 
     @contextmanager
-    def entering(self, give_up: Callable[[], bool]) -> Iterator[bool]:
-        """Yields False, without entering, as soon as `give_up()` says so."""
+    def entering(self, give_up: Callable[[], bool]) -> Iterator[Entered | None]:
+        """Yields None, without entering, as soon as `give_up()` says so. The job may leave before the block ends."""
         if not self._enter(give_up):
-            yield False
+            yield None
             return
+        entered = Entered(self._leave)
         try:
-            yield True
+            yield entered
         finally:
-            self._leave()
+            entered.leave()
 
     def _enter(self, give_up: Callable[[], bool]) -> bool:
         with self._changed:
@@ -44,8 +58,9 @@ class Gate:
             self._changed.notify_all()
 
     @contextmanager
-    def alone(self, check: Callable[[], None]) -> Iterator[None]:
-        """Wait, having entered, until all others are out. `check()` may raise to end the wait.
+    def alone(self, check: Callable[[], None]) -> Iterator[Callable[[], None]]:
+        """Wait, having entered, until all others are out. `check()` may raise to end the wait. Yields how to let others
+        in before the block ends.
 
         Several loners wait for one another's turn by leaving while they wait.
         """
@@ -62,9 +77,13 @@ class Gate:
                 self._changed.notify_all()
                 raise
             self._inside += 1
+        alone = Entered(self._no_longer_alone)
         try:
-            yield
+            yield alone.leave
         finally:
-            with self._changed:
-                self._loners -= 1
-                self._changed.notify_all()
+            alone.leave()
+
+    def _no_longer_alone(self) -> None:
+        with self._changed:
+            self._loners -= 1
+            self._changed.notify_all()

@@ -53,6 +53,9 @@ from worker.pool import current_delivery, delivery_pool
 from worker.progress import ProgressWriter
 from worker.remote import answer_shutdown
 from worker.rescue import Rescuer
+from worker.salvage import INTERVAL_S as SALVAGE_S
+from worker.salvage import Salvager
+from worker.spool import Spool, spool_folder, system_of
 from worker.sweeper import INTERVAL_S as SWEEP_S
 from worker.sweeper import Sweeper
 from worker.uploads import Uploader
@@ -125,12 +128,22 @@ class Node:
             hinter = Hinter(settings)
             progress = ProgressWriter(store)
             checkpoints = Checkpoints(artifacts, settings.s3_prefix)
+            spool = Spool(spool_folder(settings), settings.spool_max_bytes, system_of(settings))
+            uploader = Uploader(
+                artifacts,
+                settings.s3_prefix,
+                settings.upload_patience_s,
+                figures=self._figures,
+                spool=spool,
+                max_waiting=settings.spool_max_jobs,
+            )
+            self._places.are_closed = lambda: uploader.backlog.is_full
             generate = Generate(
                 store=store,
                 engines=engines,
                 hinter=hinter,
                 inputs=InputLoader(settings, artifacts),
-                uploader=Uploader(artifacts, settings.s3_prefix, settings.upload_patience_s, figures=self._figures),
+                uploader=uploader,
                 checkpoints=checkpoints,
                 attempts=self._attempts,
                 progress=progress,
@@ -146,7 +159,9 @@ class Node:
                 redact=Redactor(secrets_of(settings, os.environ)),
             )
             sweeper = Sweeper(store, checkpoints.delete)
-            for actor in self._actors(store, hinter, progress, sweeper):
+            salvager = Salvager(store, spool, self._attempts, generate.bring_home, lambda: self._may_take(uploader))
+            salvage = Periodic("salvager", salvager.tick, SALVAGE_S, jitter=0.5)
+            for actor in (*self._actors(store, hinter, progress, sweeper), salvage):
                 actor.start()
                 stack.callback(actor.stop)
             webhooks = WebhookSender(_webhook_queue(client, settings), store.get, settings)
@@ -229,6 +244,9 @@ class Node:
             without_mingle=True,
             task_events=True,
         )
+
+    def _may_take(self, uploader: Uploader) -> bool:
+        return not self._drain.draining and not uploader.backlog.is_full
 
     def _patience_s(self) -> float:
         """At a drain the pool waits until all have settled; otherwise it is to be replaced at once."""

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 #: How long a delivery waits for a place before it goes back to its queue, and its thread to whatever comes first there.
@@ -22,10 +23,16 @@ def keep_quiet() -> None:
 class Places:
     def __init__(self, num_places: int) -> None:
         self._free = threading.BoundedSemaphore(num_places)
+        #: While it says so nobody gets a place.
+        self.are_closed: Callable[[], bool] = lambda: False
 
     @contextmanager
     def one(self, patience_s: float = PATIENCE_S) -> Iterator[bool]:
         """Yields False if none was free in time."""
+        if self.are_closed():
+            time.sleep(patience_s)
+            yield False
+            return
         if not self._free.acquire(timeout=patience_s):
             yield False
             return

@@ -1,4 +1,4 @@
-"""Finished media become stored objects: encoded once, put with patience, verified. Off the device's thread."""
+"""Finished media become stored objects: encoded once, spooled, put with patience, verified. Off the device's thread."""
 
 from __future__ import annotations
 
@@ -6,25 +6,19 @@ import hashlib
 import logging
 import threading
 import time
-from dataclasses import dataclass
 
 from engine import Media
 from engine.media import content_type, encode
 from tasks.artifacts import ArtifactStore, UploadFailed, object_key, parse_uri
 from tasks.job import Output
 from worker.attempt import Attempt
+from worker.backlog import Backlog
 from worker.figures import NodeFigures
+from worker.outage import FIRST_PAUSE_S, LONGEST_PAUSE_S, Outage
+from worker.parcel import Item, Manifest, Parcel
+from worker.spool import Spool
 
 log = logging.getLogger(__name__)
-
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.25, 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    media: Media
-    body: bytes
-    sha256: str
 
 
 class Uploader:
@@ -37,72 +31,122 @@ class Uploader:
         patience_s: float,
         num_parallel: int = 4,
         figures: NodeFigures | None = None,
+        spool: Spool | None = None,
+        max_waiting: int = 0,
     ) -> None:
         self._figures = figures or NodeFigures()
         self._artifacts = artifacts
         self._prefix = prefix
         self._patience_s = patience_s
         self._slots = threading.BoundedSemaphore(num_parallel)
+        self._spool = spool
+        self._outage = Outage()
+        self.backlog = Backlog(spool, self._outage, max_waiting)
+        self._figures.backlog = self.backlog.figures
 
-    def store(self, attempt: Attempt, media: tuple[Media, ...]) -> tuple[Output, ...]:
-        """Raises `UploadFailed` if the store refuses or patience ends, `Late` if the deadline passes in an outage,
-        `Stopped` at an abort or a lost lease."""
+    def find(self, attempt: Attempt) -> Parcel | None:
+        """What an earlier attempt of the job rendered in vain, on this node."""
+        parcel = None if self._spool is None else self._spool.find(attempt.job)
+        if parcel is not None:
+            manifest = parcel.manifest
+            log.info("job %s: its outputs of attempt %d are here", attempt.job.id, manifest.attempt)
+            attempt.parcel, attempt.started = parcel, True
+            times = attempt.times
+            times.load_ms, times.engine, times.mode = manifest.load_ms, manifest.engine, manifest.mode
+        return parcel
+
+    def pack(self, attempt: Attempt, media: tuple[Media, ...], warnings: tuple[str, ...] = ()) -> Parcel:
         output_format = attempt.job.request.output_format
         assert output_format is not None
         with self._slots, attempt.tracing.span("encode", {"safelight.num_outputs": len(media)}):
-            encoded = [self._encode(attempt, item, output_format) for item in media]
+            bodies = [encode(each, output_format, parameters(attempt, each.seed)) for each in media]
+            items = tuple(_item(each, body, output_format) for each, body in zip(media, bodies, strict=True))
+            times = attempt.times
+            manifest = Manifest(
+                job_id=attempt.job.id,
+                created_at=attempt.job.created_at,
+                attempt=attempt.number,
+                items=items,
+                warnings=warnings,
+                load_ms=times.load_ms,
+                mode=times.mode,
+                engine=times.engine,
+            )
+            path = None if self._spool is None else self._spool.keep(manifest, bodies, attempt.job)
+        attempt.parcel = Parcel(manifest, bodies, path)
+        return attempt.parcel
+
+    def store(self, attempt: Attempt, parcel: Parcel) -> tuple[Output, ...]:
+        """Raises `UploadFailed` if the store refuses or patience ends, `Late` if the deadline passes in an outage,
+        `Stopped` at an abort or a lost lease, `Damaged` for a parcel that must be rendered again."""
+        attempt.bind(self._outage.wake)
         give_up_at = time.monotonic() + self._patience_s
         stored: list[Output] = []
         try:
-            for k, item in enumerate(encoded):
-                about = {"safelight.output": k, "safelight.size_bytes": len(item.body)}
+            for k, item in enumerate(parcel.manifest.items):
+                about = {"safelight.output": k, "safelight.size_bytes": item.size_bytes}
                 with attempt.tracing.span("upload", about, kind="client"):
-                    stored.append(self._put(attempt, k, item, output_format, give_up_at))
+                    stored.append(item.at(self._put(attempt, parcel, k, give_up_at)))
         except Exception:
             self.discard(tuple(stored))
             raise
+        finally:
+            self.backlog.leave(attempt)
         return tuple(stored)
 
-    def _encode(self, attempt: Attempt, media: Media, output_format: str) -> Encoded:
-        body = encode(media, output_format, parameters(attempt, media.seed))
-        return Encoded(media, body, hashlib.sha256(body).hexdigest())
+    def _put(self, attempt: Attempt, parcel: Parcel, k: int, give_up_at: float) -> str:
+        """The object's URI, after as many tries as it takes."""
+        pause_s = FIRST_PAUSE_S
 
-    def _put(self, attempt: Attempt, k: int, item: Encoded, output_format: str, give_up_at: float) -> Output:
-        mime = content_type(output_format)
-        key = object_key(
-            self._prefix, attempt.job.request.output_prefix, attempt.job.id, attempt.number, k, output_format
-        )
-        pause_s = _FIRST_PAUSE_S
+        def look() -> None:
+            attempt.check()
+            attempt.check_deadline()
+            self.backlog.join(attempt, parcel)
+
         while True:
             attempt.check()
+            self._outage.wait_turn(look, give_up_at)
             try:
-                with self._slots:
-                    began = time.monotonic()
-                    uri = self._artifacts.put(key, item.body, mime, item.sha256, {"seed": str(item.media.seed)})
-                self._figures.uploaded(time.monotonic() - began)
-                break
+                return self._try(attempt, parcel, k)
             except UploadFailed as error:
                 if not error.retryable or time.monotonic() + pause_s > give_up_at:
                     self._figures.upload_failed("given_up")
                     raise
                 self._figures.upload_failed("retried")
                 log.warning("job %s: upload failed, again in %.1f s: %s", attempt.job.id, pause_s, error)
-                attempt.check_deadline()
+            look()
             attempt.sleep(pause_s)
-            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-        media = item.media
-        width, height = media.size or (None, None)
-        return Output(
-            uri=uri,
-            content_type=mime,
-            width=width,
-            height=height,
-            num_frames=media.num_frames,
-            duration_s=None if media.duration_s is None else round(media.duration_s, 3),
-            seed=media.seed,
-            size_bytes=len(item.body),
-            sha256=item.sha256,
-        )
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _try(self, attempt: Attempt, parcel: Parcel, k: int) -> str:
+        job, item = attempt.job, parcel.manifest.items[k]
+        output_format = job.request.output_format
+        assert output_format is not None
+        key = object_key(self._prefix, job.request.output_prefix, job.id, attempt.number, k, output_format)
+        try:
+            with self._slots:
+                body = parcel.body(k)
+                began = time.monotonic()
+                uri = self._artifacts.put(key, body, item.content_type, item.sha256, {"seed": str(item.seed)})
+        except UploadFailed as error:
+            self._outage.failed() if error.retryable else self._outage.over()
+            raise
+        except BaseException:
+            self._outage.pass_on()
+            raise
+        self._figures.uploaded(time.monotonic() - began)
+        self._outage.over()
+        return uri
+
+    def unpack(self, attempt: Attempt, *, for_a_retry: bool) -> None:
+        """The job has ended: its parcel goes, or stays for a retry of the job."""
+        parcel = attempt.parcel
+        if self._spool is None or parcel is None or parcel.path is None:
+            return
+        if for_a_retry:
+            self._spool.retire(parcel.path)
+        else:
+            self._spool.remove(parcel.path)
 
     def discard(self, outputs: tuple[Output, ...]) -> None:
         """Remove objects that no record will ever name; litter is tolerable, so failures are only logged."""
@@ -112,6 +156,20 @@ class Uploader:
             self._artifacts.delete([parse_uri(output.uri)[1] for output in outputs])
         except Exception as error:
             log.warning("could not delete %d unneeded objects: %s", len(outputs), error)
+
+
+def _item(media: Media, body: bytes, output_format: str) -> Item:
+    width, height = media.size or (None, None)
+    return Item(
+        content_type=content_type(output_format),
+        width=width,
+        height=height,
+        num_frames=media.num_frames,
+        duration_s=None if media.duration_s is None else round(media.duration_s, 3),
+        seed=media.seed,
+        size_bytes=len(body),
+        sha256=hashlib.sha256(body).hexdigest(),
+    )
 
 
 def parameters(attempt: Attempt, seed: int) -> dict[str, object]:

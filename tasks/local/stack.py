@@ -156,6 +156,7 @@ class LocalStack:
         # -P: a folder of the user's named `worker` or `tasks` must not be imported instead of ours.
         command = [sys.executable, "-P", "-m", *module]
         env = child_environment(self.exports, inherits_settings=not self._is_temporary)
+        env.setdefault("SAFELIGHT_SPOOL_DIR", str(self.folder / "spool"))
         env["TMPDIR"] = str(self.folder / "tmp")  # torch leaves a folder of its own there
         return ChildProcess(name, command, log=self.folder / "logs" / f"{name}.log", env=env)
 

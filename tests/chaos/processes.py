@@ -99,6 +99,7 @@ class Processes:
             lease_s=LEASE_S,
             drain_grace_s=2.0,
             upload_patience_s=120.0,
+            spool_dir=self.home / "spool",
             allow_private_urls=True,
         )
 

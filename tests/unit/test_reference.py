@@ -13,7 +13,7 @@ from tasks.settings import Settings
 ROOT = Path(__file__).parents[2]
 FIELDS = {f"SAFELIGHT_{name.upper()}" for name in Settings.model_fields}
 #: Compose gives each container its own name, and its store has no regions.
-NOT_IN_COMPOSE = {"SAFELIGHT_WORKER_NAME", "SAFELIGHT_S3_REGION"}
+NOT_IN_COMPOSE = {"SAFELIGHT_WORKER_NAME", "SAFELIGHT_S3_REGION", "SAFELIGHT_S3_ADDRESSING"}
 
 
 def test_no_page_is_stale(monkeypatch: pytest.MonkeyPatch) -> None:

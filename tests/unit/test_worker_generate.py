@@ -87,7 +87,9 @@ class Bench:
             "engines": {"tiny": engine},
             "hinter": SimpleNamespace(publish=lambda hints: True),
             "inputs": None,
-            "uploader": SimpleNamespace(discard=self.discarded.extend),
+            "uploader": SimpleNamespace(
+                discard=self.discarded.extend, find=lambda attempt: None, unpack=lambda attempt, *, for_a_retry: None
+            ),
             "checkpoints": SimpleNamespace(find=lambda attempt: None, forget=lambda attempt: None),
             "attempts": self.attempts,
             "progress": ProgressWriter(store),  # type: ignore[arg-type]
@@ -102,21 +104,21 @@ class Bench:
 
 @pytest.fixture(autouse=True)
 def _no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("worker.generate._STORE_PAUSE_S", 0.01)
+    monkeypatch.setattr("worker.settle.PAUSE_S", 0.01)
 
 
 @pytest.mark.parametrize("reason", [Stop.LOST, Stop.ABORT])
 def test_a_success_whose_answer_was_lost_keeps_its_objects(reason: Stop) -> None:
     attempt = Attempt(a_job(), 1, solo=False)
     bench = Bench(store := Store(lambda: attempt.stop(reason), Written.OK))
-    assert bench.generate._settle(attempt, SUCCESS, (OUTPUT,)) == "succeeded"
+    assert bench.generate._settler.settle(attempt, SUCCESS, (OUTPUT,)) == "succeeded"
     assert (store.finished, bench.discarded) == ([JobStatus.SUCCEEDED] * 2, [])
 
 
 @pytest.mark.parametrize("answer", [Written.FENCED, Written.TERMINAL])
 def test_what_a_refused_attempt_stored_is_deleted(answer: Written) -> None:
     bench = Bench(Store(lambda: None, answer))
-    bench.generate._settle(Attempt(a_job(), 1, solo=False), SUCCESS, (OUTPUT,))
+    bench.generate._settler.settle(Attempt(a_job(), 1, solo=False), SUCCESS, (OUTPUT,))
     assert bench.discarded == [OUTPUT]
 
 
@@ -125,15 +127,15 @@ def test_a_stop_before_the_first_try_decides() -> None:
     lost.stop(Stop.LOST)
     wanted.stop(Stop.ABORT)
     bench = Bench(store := Store(Written.OK))
-    assert bench.generate._settle(lost, SUCCESS, (OUTPUT,)) == "lease lost"
-    assert bench.generate._settle(wanted, SUCCESS, (OUTPUT,)) == "aborted"
+    assert bench.generate._settler.settle(lost, SUCCESS, (OUTPUT,)) == "lease lost"
+    assert bench.generate._settler.settle(wanted, SUCCESS, (OUTPUT,)) == "aborted"
     assert (store.finished, bench.discarded) == ([JobStatus.ABORTED], [OUTPUT, OUTPUT])
 
 
 def test_a_drain_does_not_wait_for_a_lost_store_for_ever() -> None:
     bench = Bench(Store(lambda: None), lease_s=0.05)
     bench.draining = True
-    assert bench.generate._settle(Attempt(a_job(), 1, solo=False), SUCCESS, (OUTPUT,)) == "unsettled"
+    assert bench.generate._settler.settle(Attempt(a_job(), 1, solo=False), SUCCESS, (OUTPUT,)) == "unsettled"
     assert bench.discarded == []  # the record may name them
 
 
@@ -186,7 +188,7 @@ def test_what_is_rendered_and_not_stored_outlives_a_drain_only(reason: Stop, mon
         attempt.stop(reason)
         attempt.check()
 
-    monkeypatch.setattr(bench.generate, "_render_and_store", upload_waits)
+    monkeypatch.setattr(bench.generate, "_render_and_send", upload_waits)
     bench.generate._attempt(attempt)
     assert kept == (["the finished outputs"] if reason is Stop.DRAIN else [])
 
@@ -200,7 +202,7 @@ def test_an_error_leaves_its_traceback_without_secrets(
     def broken(_: Attempt) -> Any:
         raise error("no answer from https://user:pass@example.org for hunter22")
 
-    monkeypatch.setattr(bench.generate, "_render_and_store", broken)
+    monkeypatch.setattr(bench.generate, "_render_and_send", broken)
     bench.generate.run("tiny", "j")
     [traceback] = store.tracebacks
     assert all("hunter22" not in message for message in store.messages)
@@ -210,7 +212,6 @@ def test_an_error_leaves_its_traceback_without_secrets(
 def test_the_engines_traceback_is_kept_too(monkeypatch: pytest.MonkeyPatch) -> None:
     bench = Bench(store := Store(Written.OK))
     end = Failed("j.1", "model_error", "it broke", traceback="Traceback (most recent call last):\nhunter22")
-    monkeypatch.setattr(bench.generate, "_engine_request", lambda attempt: (None, ()))
-    monkeypatch.setattr(bench.generate, "_denoise", lambda attempt, request: end)
+    monkeypatch.setattr(bench.generate._renderer, "render", lambda attempt: end)
     bench.generate.run("tiny", "j")
     assert store.tracebacks == ["Traceback (most recent call last):\n***"]

@@ -59,7 +59,8 @@ def test_outputs_say_what_was_stored(
 ) -> None:
     artifacts = Artifacts()
     uploader = Uploader(artifacts, "p", patience_s=1.0)  # type: ignore[arg-type]
-    (output,) = uploader.store(attempt(output_format), (media,))
+    claimed = attempt(output_format)
+    (output,) = uploader.store(claimed, uploader.pack(claimed, (media,)))
     body, stored_type = artifacts.objects[f"p/j/1/0.{output_format}"]
     assert output.content_type == stored_type == content_type
     assert (output.width, output.height, output.num_frames, output.duration_s) == facts
