@@ -72,9 +72,8 @@ class Settings(BaseSettings):
     stall_s: Annotated[float, Field(ge=1)] = 900.0
     #: How long finished outputs are kept while the object store is away.
     upload_patience_s: Annotated[float, Field(ge=1)] = 6 * 3_600.0
-    #: Where finished outputs wait for the object store (docs/operations.md); unset: `safelight/spool/NAME` in the
-    #: user's
-    #: cache folder, one for each worker's name.
+    #: Where finished outputs wait for the object store (docs/operations.md); unset: `safelight/spool/NAME` in
+    #: the user's cache folder, one for each worker's name.
     spool_dir: Path | None = None
     #: The size of that folder; 0: no spool, they wait in memory.
     spool_max_bytes: Annotated[int, Field(ge=0)] = 2 * 1024**3
