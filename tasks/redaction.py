@@ -20,7 +20,7 @@ MAX_TRACEBACK = 8_000
 _MIN_SECRET = 6
 _MAX_DATA_URI = 64
 _SECRET_VARIABLE = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|API_KEY|ACCESS_KEY(?!_ID)|CREDENTIAL", re.I)
-_SECRET_NAME = r"(?:secret|token|password|passwd|api[_-]?key|access[_-]?key|credential|signature)"
+_SECRET_NAME = r"(?:secret|token|password|passwd|api[_-]?key|access[_-]?key|credential|signature)"  # nosec B105 # names
 _SHAPES: tuple[tuple[re.Pattern[str], str], ...] = (
     # The whole query of a presigned URL, whoever signed it.
     (re.compile(r"\?[^\s\"'<>]*(?:x-amz-|x-goog-|signature=|sig=|token=)[^\s\"'<>]*", re.IGNORECASE), "?" + HIDDEN),

@@ -17,7 +17,7 @@ _SKEWED = "RequestTimeTooSkewed"
 #: What S3 tolerates in a signature.
 _MAX_SKEW_S = 900.0
 _SKEW_S = 60.0
-_LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")
+_LOOPBACK = ("127.0.0.1", "localhost", "::1", "0.0.0.0")  # nosec B104 # compared, not bound
 _ENDPOINT = "SAFELIGHT_S3_ENDPOINT_URL"
 _PUBLIC = "set SAFELIGHT_S3_PUBLIC_ENDPOINT_URL to the address at which clients reach the store"
 

@@ -6,7 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
-import subprocess
+import subprocess  # nosec B404 # for our own module
 import sys
 from collections.abc import Mapping
 from typing import Any, Self
@@ -39,7 +39,7 @@ class WorkerProbe:
     def start(self) -> None:
         if self._process is None and has_torch():
             env = dict(os.environ, TRANSFORMERS_VERBOSITY="error", HF_HUB_DISABLE_TELEMETRY="1")
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # nosec B603 # our own module, and no shell
                 [sys.executable, "-P", "-m", "worker.probe"],
                 env=env,
                 stdin=subprocess.DEVNULL,
