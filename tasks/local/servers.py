@@ -95,6 +95,8 @@ def start_s3(
     # Relative on purpose: the path of a unix socket holds 108 bytes at most, the folder's may be longer.
     command += ["-s3.localSocket=s3.sock", "-filer.localSocket=filer.sock"]
     env = dict(os.environ, AWS_ACCESS_KEY_ID=access_key, AWS_SECRET_ACCESS_KEY=secret_key, GOMEMLIMIT="384MiB")
+    # A bucket takes a volume at least, and by itself it would stop at 64 of them, however large the disk is.
+    command += ["-volume.max=4096"]
     process = ChildProcess("s3", command, log=folder / "weed.log", env=env, cwd=folder)
     server = S3Server(process, port, access_key, secret_key)
     process.wait_ready(lambda: _is_healthy(port), timeout_s=40)
