@@ -8,6 +8,8 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from tasks import Job
 from tasks.job import JobStatus
 from tasks.settings import Settings
@@ -16,7 +18,7 @@ from tests.e2e.nodes import Fleet, eventually, fleet
 from tests.e2e.test_worker import ended, pixels_of
 
 NODES = ("node-1", "node-2", "node-3")
-STEPS = 150
+STEPS = 100
 
 
 class Load:
@@ -26,18 +28,18 @@ class Load:
         self._running = running
         self.jobs: list[Job] = []
 
-    def top_up(self) -> None:
-        live = sum(not self._running.client.get(job.id).status.is_terminal for job in self.jobs)
-        for _ in range(12 - live):
+    def is_under_way_on(self, name: str) -> bool:
+        """Looked at again and again."""
+        running = self._running.client.store.list(status=JobStatus.RUNNING).jobs
+        self._top_up(12 - len(running) - len(self._running.client.store.list(status=JobStatus.QUEUED).jobs))
+        return any(job.worker and job.worker.split(":")[0] == name and job.progress.step for job in running)
+
+    def _top_up(self, num_missing: int) -> None:
+        for _ in range(num_missing):
             seed = len(self.jobs)
             rows = 1 + (seed % 4 == 3)
             job = self._running.submit(f"boat {seed}", seed=seed, num_outputs=rows, num_inference_steps=STEPS)
             self.jobs.append(job)
-
-    def is_under_way_on(self, name: str) -> bool:
-        self.top_up()
-        running = self._running.client.store.list(status=JobStatus.RUNNING).jobs
-        return any(job.worker and job.worker.split(":")[0] == name and job.progress.step for job in running)
 
 
 def steps_by_row(log: Path) -> dict[tuple[str, int], list[int]]:
@@ -53,9 +55,10 @@ def picture(job: Job, index: int) -> str:
     return hashlib.sha256(expected_pixels(job.request.model_dump(), index)).hexdigest()
 
 
+@pytest.mark.timeout(240)
 def test_workers_are_replaced_one_by_one_and_no_step_is_done_twice(settings: Settings, tmp_path: Path) -> None:
     log = tmp_path / "steps.log"
-    fake = f"step_ms=15,step_log={log}"
+    fake = f"step_ms=30,step_log={log}"
     with fleet(settings, tmp_path / "n", fake=fake, mode="step", look_ahead_rows=0, drain_grace_s=0.0) as running:
         with ThreadPoolExecutor() as threads:
             workers = list(threads.map(running.start_worker, NODES))
