@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from api_stub.backend import Backend, backend_of, tenant_of
 from api_stub.openapi import problems
-from tasks.dead_letters import DeadLetter
+from tasks.dead_letters import MAX_AGE_S, DeadLetter
 from tasks.errors import UnknownDeadLetter, UnknownWebhook
 from tasks.ids import is_job_id
 from tasks.job import ErrorType, Job
@@ -20,7 +20,7 @@ MAX_PAGE = 200
 
 router = APIRouter(prefix="/v1", tags=["operator"])
 Uses = Annotated[Backend, Depends(backend_of)]
-Age = Annotated[float | None, Query(ge=0, allow_inf_nan=False, description="Seconds since the job died.")]
+Age = Annotated[float | None, Query(ge=0, le=MAX_AGE_S, allow_inf_nan=False, description="Seconds since the job died.")]
 Limit = Annotated[int, Query(ge=1, le=MAX_PAGE)]
 
 

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.responses import JSONResponse
+from fastapi.responses import JSONResponse, PlainTextResponse
 
 from api_stub.auth import require_token
 from api_stub.backend import Backend, backend_of
@@ -122,7 +122,9 @@ async def _configured(store: AsyncRedisJobStore) -> Sequence[Mapping[str, Any]]:
     return [one for one in standings(by_tenant(await store.tenants()), store.quotas) if one["tenant"] in named]
 
 
-@probes.get("/metrics", dependencies=[Depends(require_token)], responses=problems(401))
+@probes.get(
+    "/metrics", response_class=PlainTextResponse, dependencies=[Depends(require_token)], responses=problems(401)
+)
 async def metrics(request: Request, backend: Uses) -> Response:
     """Prometheus text. Without Redis, `safelight_store_up` is 0 and what it knows is left out."""
     figures: Metrics = request.app.state.metrics

@@ -14,6 +14,9 @@ from tasks.errors import InvalidRequest
 from tasks.job import ErrorType, Job, JobError, Timestamp
 from tasks.job_codec import moment
 
+#: A hundred years; ages are kept in milliseconds, which have to stay whole numbers.
+MAX_AGE_S = 3_155_760_000.0
+
 
 class Fault(BaseModel):
     """One failed or lost attempt."""
@@ -47,12 +50,17 @@ class DeadLetter(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which letters; None: any. An age counts from the moment at which the job died."""
+    """Which letters; None: any. An age counts from the moment at which the job died. Raises `InvalidRequest`."""
 
     model: str | None = None
     error_type: str | None = None
     older_than_s: float | None = None
     newer_than_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for name, age_s in (("older_than_s", self.older_than_s), ("newer_than_s", self.newer_than_s)):
+            if age_s is not None and not 0 <= age_s <= MAX_AGE_S:
+                raise InvalidRequest(name, f"is 0 to {MAX_AGE_S:.0f} seconds")
 
     def admits(self, job: Job, age_ms: int) -> bool:
         return (

@@ -47,13 +47,14 @@ def decode(data: bytes, field: str, mode: Literal["RGB", "L"] = "RGB") -> Loaded
         with Image.open(io.BytesIO(data), formats=FORMATS) as image:
             _check_header(image, field)
             warnings = _first_frame_warning(image)
-            turned = _orientation(image) in _UPRIGHT
+            # Pillow turns TIFF by itself while it loads, and forgets the tag then.
+            tag = _number(_tiff_tags(image).get(_ORIENTATION))
+            # Before anybody asks for EXIF: of a PNG that would load it, and a second load of a damaged one is silent.
             image.load()
-            # Pillow turns TIFF by itself, and forgets the tag then.
             rotation = _UPRIGHT.get(_orientation(image))
             opaque, changes = _opaque_8_bit(image, data, field)
         upright = opaque if rotation is None else opaque.transpose(rotation)
-        if turned:
+        if rotation is not None or tag in _UPRIGHT:
             warnings.append("turned upright as its EXIF orientation says")
         told = tuple(f"{field}: {warning}" for warning in (*warnings, *changes))
         return LoadedImage(upright.convert(mode), told)

@@ -159,6 +159,15 @@ class TestEveryFamily:
         for one, result in zip(wanted, results, strict=True):
             assert_close(result, model.expected(one))
 
+    def test_five_identical_jobs_together_are_the_one_alone(self, model: Model) -> None:
+        """sglang 28502: they degrade each other, and nothing says so. The floor is 60 dB."""
+        wanted = [request(f"r{i}", PROMPTS[1], seed=9, guidance_scale=5.0) for i in range(5)]
+        results = model.pixels(*wanted)
+        assert max(model.denoised) == 5
+        alone = model.expected(wanted[0]).astype(float)
+        noise = max(float(np.mean((result - alone) ** 2)) for result in results)
+        assert noise <= 255**2 / 10 ** (60 / 10)
+
     def test_exact_rows_are_plain_calls_to_the_last_bit_in_any_company(self, model: Model) -> None:
         wanted = [request(f"e{i}", prompt, seed=i, exact=True) for i, prompt in enumerate(PROMPTS)]
         results = model.pixels(*wanted, request("other", seed=9))

@@ -1,6 +1,8 @@
 """WholePipeline against plain diffusers, on random pipelines of three families."""
 
+import itertools
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -262,6 +264,17 @@ class TestNoiseSchedulers:
         assert np.array_equal(sd.pixels(wanted[0])[0], alone[0])
         for pixels, solo in zip(sd.pixels(*wanted), alone, strict=True):
             assert_close(pixels, solo)
+
+    def test_two_threads_that_share_the_engine_share_no_noise_scheduler(self, sd: Model) -> None:
+        """diffusers 7851: its scheduler counts steps, so that two calls at a time ran past its end."""
+
+        def worker(number: int) -> list[tuple[DiffusionRequest, Event]]:
+            wanted = [request(f"t{number}-{k}", seed=k, num_inference_steps=3 + number + k % 2) for k in range(4)]
+            return [(one, sd.engine.submit(one).result(SOON_S)) for one in wanted]
+
+        with ThreadPoolExecutor(2) as threads:
+            for one, event in itertools.chain.from_iterable(threads.map(worker, range(2))):
+                assert_close(completed(event).media[0].pixels, sd.expected(one))
 
     def test_ancestral_rows_of_one_prompt_differ_by_their_seed_alone(self, sd: Model) -> None:
         one, other, same = sd.pixels(

@@ -137,6 +137,12 @@ class TestFind:
         assert found(older_than_s=1, newer_than_s=61) == [young, old]
         assert found(older_than_s=2, newer_than_s=60) == []
 
+    @pytest.mark.parametrize("age_s", [-1.0, 1.3e308, float("inf"), float("nan")])
+    def test_an_age_that_is_none_is_refused(self, age_s: float) -> None:
+        for name in ("older_than_s", "newer_than_s"):
+            with pytest.raises(InvalidRequest, match=name):
+                LetterFilter(**{name: age_s})
+
     @pytest.mark.parametrize("cursor", ["", "x", "1-", "-a", "1e3-a", "٣-a", "9" * 40 + "-a"])
     def test_a_made_up_cursor_is_refused(self, lab: Lab, cursor: str) -> None:
         with pytest.raises(InvalidRequest, match="cursor"):

@@ -71,6 +71,7 @@ def fleet(
     fake: str = "step_ms=5",
     mode: str = "auto",
     max_batch_rows: int = 4,
+    admission_wait_ms: float = 20.0,
     **changes: object,
 ) -> Iterator[Fleet]:
     """A fleet whose one model is `fake:{fake}`. The logs of its workers are printed if the test fails."""
@@ -78,6 +79,7 @@ def fleet(
     models = home / "models.toml"
     models.write_text(
         f'[fake]\nsource = "fake:{fake}"\nmode = "{mode}"\nmax_batch_rows = {max_batch_rows}\n'
+        f"admission_wait_ms = {admission_wait_ms}\n"
         "defaults = { height = 16, width = 16, num_inference_steps = 4 }\n"
         "limits = { min_size = 8, max_size = 64, max_steps = 1000 }\n",
         "utf-8",

@@ -11,6 +11,7 @@ import redis
 
 from tasks.local.servers import start_redis, start_s3
 from tasks.settings import Settings
+from tests.chaos.proxy import Proxies
 from tests.e2e.nodes import LEASE_S, eventually, fleet
 from tests.e2e.test_worker import ended, pixels_of
 
@@ -140,6 +141,26 @@ def test_cut_connections_then_a_restarted_redis_lose_nothing(settings: Settings,
                 assert (job.status, job.attempt) == ("succeeded", 1)
     finally:
         server.process.stop()
+
+
+def test_a_batch_that_is_not_full_is_not_held_by_a_broker_that_went_away(settings: Settings, tmp_path: Path) -> None:
+    """Report celery-batches#107: the timer of a batch died with the connection, and its job was held for ever."""
+    admission_wait_s, proxies = 5.0, Proxies()
+    try:
+        port = proxies.add("redis", int(settings.redis_url.rpartition(":")[2].partition("/")[0]))
+        own = settings.model_copy(update={"redis_url": f"redis://127.0.0.1:{port}/0"})
+        with fleet(own, tmp_path / "n", mode="request", admission_wait_ms=admission_wait_s * 1000) as running:
+            running.start_worker()
+            for delay_s in (0.0, 0.02, 0.05, 0.1):  # before, while and after it is taken and waits for company
+                job = running.submit()
+                time.sleep(delay_s)
+                proxies.set("redis", "refuse")
+                time.sleep(0.3)
+                proxies.set("redis", "pass")
+                (done,) = ended(running, [job], timeout_s=2 * admission_wait_s)
+                assert (done.status, done.attempt) == ("succeeded", 1)
+    finally:
+        proxies.stop()
 
 
 def test_an_object_store_outage_delays_but_does_not_render_again(settings: Settings, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tasks.artifacts import ArtifactStore
 from tasks.errors import InvalidRequest
 from tasks.local.process import free_port
 from tasks.settings import Settings
+from tests.chaos.evidence import read_stored
 from tests.e2e.nodes import Fleet, eventually, fleet
 
 
@@ -80,6 +81,8 @@ def test_an_abort_without_any_worker_is_final(settings: Settings, tmp_path: Path
         assert other.status == "succeeded"
         untouched = running.client.get(job.id)
         assert (untouched.status, untouched.attempt, untouched.outputs) == ("aborted", 0, ())
+        keys = list(read_stored(running.settings).objects)
+        assert any(other.id in key for key in keys) and not any(job.id in key for key in keys)
 
 
 def test_an_abort_key_set_by_an_outside_program_is_honoured(settings: Settings, tmp_path: Path) -> None:

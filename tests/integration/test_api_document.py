@@ -78,6 +78,14 @@ def test_the_document_has_every_route_and_no_dangling_reference(api: httpx.Clien
         assert all(schema in str(refusal) for refusal in refusals), path
 
 
+def test_every_route_but_the_probes_asks_for_a_key_and_says_so(api: httpx.Client) -> None:
+    for method, path, operation in operations(api.get("/openapi.json").json()):
+        for wrong in ({"Authorization": ""}, {"Authorization": "Bearer another"}):
+            reply = api.request(method, re.sub(r"{\w+}", "x", path), headers=wrong)
+            assert (reply.status_code == 401) is ("401" in operation["responses"]), path
+            assert (reply.status_code == 401) is (path not in ("/healthz", "/readyz")), path
+
+
 def test_the_examples_of_a_problem_are_one(api: httpx.Client) -> None:
     properties = api.get("/openapi.json").json()["components"]["schemas"]["Problem"]["properties"]
     example = {name: field["examples"][0] for name, field in properties.items() if "examples" in field}

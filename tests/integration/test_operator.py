@@ -181,7 +181,14 @@ class TestHttp:
         assert api.get(f"/v1/jobs/{old.id}").json()["status"] == "failed"
 
     def test_a_wrong_query_names_its_parameter(self, api: httpx.Client) -> None:
-        for query in ("limit=0", "error_type=luck", "older_than_s=-1", "cursor=x", "newer_than_s=nan"):
+        for query in (
+            "limit=0",
+            "error_type=luck",
+            "older_than_s=-1",
+            "cursor=x",
+            "newer_than_s=nan",
+            "older_than_s=1.3e308",
+        ):
             reply = api.get(f"/v1/dead-letters?{query}")
             assert (reply.status_code, reply.json()["field"]) == (422, query.split("=")[0])
 

@@ -319,36 +319,16 @@ def test_formats_that_run_programs_are_not_tried() -> None:
         decode(eps, "image")
 
 
-@pytest.mark.parametrize("image_format", ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF"])
-def test_damaged_files_are_decoded_or_refused(image_format: str) -> None:
-    """150 mutations of each format: bits flipped, parts cut, doubled or zeroed."""
-    chance = random.Random(image_format)
-    exif = Image.Exif()
-    exif[274] = 6
-    options = {"exif": exif} if image_format in ("PNG", "JPEG", "WEBP", "TIFF") else {}
-    original = encoded(scene(), image_format, **options)
-    outcomes = {"decoded": 0, "refused": 0}
-    for _ in range(150):
-        data = bytearray(original)
-        for _ in range(chance.randint(1, 6)):
-            start = chance.randrange(len(data)) if chance.random() < 0.5 else chance.randrange(min(len(data), 64))
-            match chance.randrange(4):
-                case 0:
-                    data[start] ^= 1 << chance.randrange(8)
-                case 1:
-                    data[start : start + chance.randint(1, 8)] = b""
-                case 2:
-                    data[start:start] = data[start : start + chance.randint(1, 64)]
-                case _:
-                    data[start : start + 4] = chance.choice([b"\xff\xff\xff\xff", bytes(4), b"\x7f\xff\xff\xff"])
-        try:
-            loaded = decode(bytes(data), "image")
-        except InvalidImage:
-            outcomes["refused"] += 1
-        else:
-            outcomes["decoded"] += 1
-            assert loaded.image.mode == "RGB" and loaded.image.width * loaded.image.height <= MAX_PIXELS
-    assert outcomes["refused"] > 10
+@pytest.mark.parametrize("mode", ["RGB", "P", "L", "RGBA"])
+def test_a_png_with_a_flipped_bit_is_refused_whether_it_has_exif_or_not(mode: str) -> None:
+    """To ask a PNG for its EXIF data loads it; what was wrong with it was forgotten then."""
+    noise = Image.frombytes("RGB", (64, 64), random.Random(1).randbytes(64 * 64 * 3)).convert(mode)
+    for options in ({}, {"exif": b"Exif\0\0MM\0*\0\0\0\x08\0\0\0\0\0\0"}):
+        data = bytearray(encoded(noise, "PNG", **options))
+        decode(bytes(data), "image")
+        data[data.index(b"IDAT") + 1000] ^= 1
+        with pytest.raises(InvalidImage, match="damaged"):
+            decode(bytes(data), "image")
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
