@@ -31,6 +31,9 @@ install = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.
 # bandit's tests for code that comes out of data: eval, exec, pickle, marshal, yaml.load, torch.load, a shell.
 RUNS_DATA := B102,B301,B302,B307,B506,B602,B604,B605,B609,B614
 
+# One more than cores: the tests of whole processes wait most of their time.
+TEST_PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test check audit fmt docs bench bench-quick chaos compose-test clean
 
@@ -41,7 +44,7 @@ demo: $(VENV)/.run ## The whole system on this machine, with 24 jobs to look at;
 	@$(BIN)/safelight demo $(ARGS)
 
 test: $(VENV)/.ok ## Every test, against servers that the tests start themselves; ARGS goes to pytest
-	$(BIN)/pytest -n logical --maxprocesses 4 --dist worksteal $(ARGS)
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(ARGS)
 
 check: $(VENV)/.ok ## Lint, format, types, the direction of imports, risky calls, known vulnerabilities, the compose files
 	$(BIN)/ruff check .
