@@ -61,8 +61,8 @@ def _parsed(entry: str, number: int) -> tuple[bytes, str]:
 
 async def require_token(
     request: Request, credentials: Annotated[HTTPAuthorizationCredentials | None, Depends(_bearer)]
-) -> str:
-    """A dependency: the caller's tenant, also as `request.state.tenant`. Raises 401 unless it holds a key."""
+) -> None:
+    """A dependency: notes the caller's tenant as `request.state.tenant`. Raises 401 unless it holds a key."""
     keys: Keys = request.app.state.keys
     tenant: str | None = DEFAULT_TENANT
     if keys.needed:
@@ -71,8 +71,3 @@ async def require_token(
         detail = "the token is not known" if credentials else "send Authorization: Bearer TOKEN"
         raise ProblemError(401, "unauthorized", detail, headers={"WWW-Authenticate": "Bearer"})
     request.state.tenant = tenant
-    return tenant
-
-
-#: For routes that treat tenants apart. The token is judged once a request, however many ask.
-Tenant = Annotated[str, Depends(require_token)]

@@ -229,7 +229,8 @@ def lines(explanation: Explanation) -> Iterator[str]:
         shares = "it could share with" if not group.differs_in else f"differ in {', '.join(group.differs_in)}"
         yield f"  {group.worker}: {group.rows} rows run that {shares}"
     if (batching := explanation.batching) is not None:
-        yield f"  shared the device with {batching.rows_mean:.1f} rows on average, {batching.rows_max} at most"
+        rows = f"{batching.rows_mean:.1f} rows on average, {batching.rows_max} at most"
+        yield f"  in each forward: {rows}, its own among them"
     if explanation.device_seconds is not None:
         yield f"  charged: {explanation.device_seconds:.3f} device seconds"
     for change in explanation.changed:

@@ -135,6 +135,8 @@ class Spool:
 
     def _make_room(self, size_bytes: int) -> bool:
         used = self.size_bytes
+        if used + size_bytes <= self._max_bytes:
+            return True
         for entry in self.entries():
             if used + size_bytes <= self._max_bytes:
                 break

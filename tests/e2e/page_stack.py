@@ -125,6 +125,7 @@ def stack(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
             s3_endpoint_url=s3_server.url,
             s3_bucket=f"page-{os.getpid()}",
             models=home / "models.toml",
+            spool_dir=home / "spool",
         )
         ArtifactStore(settings).ensure_bucket()
         start_worker(settings, home, parts)

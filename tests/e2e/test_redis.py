@@ -61,7 +61,9 @@ def site(folder: Path, s3: S3Server, url: str, admin: Any) -> Iterator[Site]:
         patch.setenv("AWS_ACCESS_KEY_ID", s3.access_key)
         patch.setenv("AWS_SECRET_ACCESS_KEY", s3.secret_key)
         bucket = f"redis-{folder.name}".replace("_", "-")
-        settings = Settings(redis_url=url, s3_endpoint_url=s3.url, s3_bucket=bucket, worker_name="test")
+        settings = Settings(
+            redis_url=url, s3_endpoint_url=s3.url, s3_bucket=bucket, worker_name="test", spool_dir=folder / "spool"
+        )
         with fleet(settings, folder / "n", fake="step_ms=5") as running_fleet:
             running_fleet.start_worker()
             yield Site(running_fleet, admin)

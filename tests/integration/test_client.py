@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import kombu
@@ -22,7 +22,7 @@ from tasks.errors import IdempotencyConflict, InvalidRequest, QueueFull, Unknown
 from tasks.hints import Hinter
 from tasks.job import JobStatus, Output
 from tasks.settings import Settings
-from tasks.store import Claimed, Hint, Outcome
+from tasks.store import Claimed, Event, Hint, Outcome
 from tasks.submit_task import register_submit, submit_message
 
 OUTPUT = Output(uri="s3://bucket/k/1/0.png", content_type="image/png", seed=1, size_bytes=3, sha256="0" * 64)
@@ -156,6 +156,20 @@ def test_events_end_after_done_and_can_be_resumed(client: Client, server: redis.
     assert list(client.events(job_id, after=events[-1].id)) == []
     with pytest.raises(UnknownJob):
         list(client.events("nobody"))
+
+
+def test_events_of_a_job_that_has_ended_wait_for_nothing(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    job_id = client.submit(prompt="x").id
+    client.abort(job_id)
+    last, read, waits = list(client.events(job_id))[-1], client.store.events, []
+
+    def noted(job_id: str, *, after: str = "0", block_s: float = 0.0) -> Sequence[Event]:
+        waits.append(block_s)
+        return read(job_id, after=after)
+
+    monkeypatch.setattr(client.store, "events", noted)
+    assert list(client.events(job_id, after=last.id)) == []
+    assert waits and not any(waits)
 
 
 def test_abort_and_groups(client: Client) -> None:

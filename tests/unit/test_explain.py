@@ -131,7 +131,8 @@ def test_ends(lab: Lab) -> None:
     assert codes(lab, job_id) == ["ended", "differs"]
     assert (told.batching, told.device_seconds, told.changed) == (company, 0.25, ("alpha flattened",))
     text = "\n".join(lines(told))
-    assert "0.250 device seconds" in text and "alpha flattened" in text and "1.5 rows" in text
+    assert "0.250 device seconds" in text and "alpha flattened" in text
+    assert "1.5 rows on average, 2 at most, its own among them" in text
     other, attempt = lab.running()
     lab.store.finish(other, attempt, failed(model_error("no luck")))
     assert "no luck" in of(lab, other).reasons[0].message
