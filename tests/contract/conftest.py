@@ -1,9 +1,34 @@
-"""What the tests of adapters share. torch is imported when a test asks for it: those of the stores run without."""
+"""What contract tests share. torch is imported when a test asks for it: those of the stores run without."""
 
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
+import redis
+
+from tests.contract.stores import Lab, memory_lab, redis_lab
+
+
+@pytest.fixture(params=["memory", "redis"])
+def make_lab(request: pytest.FixtureRequest) -> Iterator[Callable[..., Lab]]:
+    """Over each store: a new and empty lab at each call."""
+    if request.param == "memory":
+        yield memory_lab
+        return
+    url = request.getfixturevalue("redis_url")
+    with redis.Redis.from_url(url) as client:
+
+        def make(**options: object) -> Lab:
+            client.flushdb()
+            return redis_lab(url, **options)
+
+        yield make
+
+
+@pytest.fixture
+def lab(make_lab: Callable[..., Lab]) -> Lab:
+    return make_lab()
 
 
 @pytest.fixture(scope="module")

@@ -14,23 +14,10 @@ from tasks.job import JobError, JobStatus
 from tasks.models import ModelSpec
 from tasks.operator_client import repeated
 from tasks.store import Created, Drained, NewJob, Outcome
-from tests.contract.stores import LEASE_S, MODELS, WORKER, Lab, failed, memory_lab, model_error, redis_lab, succeeded
+from tests.contract.stores import LEASE_S, MODELS, WORKER, Lab, failed, model_error, redis_lab, succeeded
 
 MakeLab = Callable[..., Lab]
 DAY_S = 86_400.0
-
-
-@pytest.fixture(params=["memory", "redis"])
-def make_lab(request: pytest.FixtureRequest) -> MakeLab:
-    if request.param == "memory":
-        return memory_lab
-    url = request.getfixturevalue("redis_url")
-    return lambda **options: redis_lab(url, **options)
-
-
-@pytest.fixture
-def lab(make_lab: MakeLab) -> Lab:
-    return make_lab()
 
 
 def dead(lab: Lab, kind: str = "model_error", **fields: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import count
 
 import pytest
@@ -18,32 +18,10 @@ from tasks.quotas import Limits, Quotas, Share
 from tasks.redis_store import RedisJobStore
 from tasks.settings import Settings
 from tasks.store import Claimed, Created, NotClaimed, TenantRows
-from tests.contract.stores import LEASE_S, WORKER, Lab, memory_lab, model_error, redis_lab, succeeded
+from tests.contract.stores import LEASE_S, WORKER, Lab, model_error, redis_lab, succeeded
 
 MakeLab = Callable[..., Lab]
 drawn = settings(max_examples=12, deadline=None, suppress_health_check=list(HealthCheck))
-
-
-@pytest.fixture(params=["memory", "redis"])
-def make_lab(request: pytest.FixtureRequest) -> Iterator[MakeLab]:
-    """A new and empty lab at each call."""
-    if request.param == "memory":
-        yield memory_lab
-        return
-    url = request.getfixturevalue("redis_url")
-    client = redis.Redis.from_url(url)
-
-    def make(**options: object) -> Lab:
-        client.flushdb()
-        return redis_lab(url, **options)
-
-    yield make
-    client.close()
-
-
-@pytest.fixture
-def lab(make_lab: MakeLab) -> Lab:
-    return make_lab()
 
 
 def taken(lab: Lab, number: int) -> list[str | None]:
