@@ -100,7 +100,8 @@ def test_a_head_that_does_not_come_is_not_waited_for(api: httpx.Client, monkeypa
         connection.sendall(b"GET /healthz HTTP/1.1\r\nHost: a\r\n\r\n")
         answer = b""
         while b'"alive"' not in answer:
-            assert (more := connection.recv(65_536)), answer
+            more = connection.recv(65_536)
+            assert more, answer
             answer += more
         connection.sendall(b"GET /heal")
         assert until_closed(connection) == b""
