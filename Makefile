@@ -26,7 +26,7 @@ $$(case "$(TORCH)" in \
 	*) echo "--unknown-TORCH=$(TORCH)" ;; \
 esac)
 endef
-install = $(BIN)/pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(1)]' $(torch_index)
+install = $(BIN)/python deploy/install.py -c constraints.txt -e '.[$(1)]' $(torch_index)
 
 # bandit's tests for code that comes out of data: eval, exec, pickle, marshal, yaml.load, torch.load, a shell.
 RUNS_DATA := B102,B301,B302,B307,B506,B602,B604,B605,B609,B614
@@ -93,12 +93,12 @@ clean: ## Remove data, pictures and caches; .venv stays
 
 # .run: what the demo needs. .ok: that and the tools of a developer.
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/pip
-	@echo "installing into $(VENV) (once; a minute or two)"
+	@echo "installing into $(VENV): once, 1.8 GB, most of it torch; some minutes"
 	@$(call install,worker$(,)api$(,)local)
 	@touch $@
 
 $(VENV)/.ok: pyproject.toml constraints.txt | $(BIN)/pip
-	@echo "installing into $(VENV) (once; a minute or two)"
+	@echo "installing into $(VENV), with the tools of a developer: once, 2 GB, most of it torch; some minutes"
 	@$(call install,worker$(,)api$(,)local$(,)dev)
 	@touch $(VENV)/.run $@
 
