@@ -27,7 +27,7 @@ from tasks.errors import (
     UnknownWebhook,
     UnknownWorker,
 )
-from tasks.request import invalid_request
+from tasks.request import in_order, invalid_request
 
 MEDIA_TYPE = "application/problem+json"
 MAX_ERRORS = 100
@@ -140,7 +140,7 @@ def as_problem(error: SafelightError) -> ProblemError:
 
 def wrong_fields(error: ValidationError) -> list[InvalidRequest]:
     """Every wrong field in the words of `tasks.request`, which by itself names the first only."""
-    lines = error.errors(include_url=False, include_context=True)
+    lines = in_order(error.errors(include_url=False, include_context=True))
     return [invalid_request(_single(error.title, line)) for line in lines[:MAX_ERRORS]]
 
 
@@ -166,7 +166,9 @@ def as_answer(error: Exception, request: Request) -> ProblemError:
             return wrong([InvalidRequest(str(line["loc"][-1]), str(line["msg"])) for line in error.errors()])
         case HTTPException():
             kind = _KIND_OF_STATUS.get(error.status_code, "not_found" if error.status_code < 500 else "internal")
-            detail = f"{request.method} {request.url.path}: {error.detail}"
+            path = request.url.path
+            is_slashed = error.status_code == 404 and path.endswith("/")
+            detail = f"{request.method} {path}: {error.detail}" + ("; no address here ends in a slash" * is_slashed)
             return ProblemError(error.status_code, kind, detail, headers=error.headers)
         case ClientDisconnect():
             # Nobody reads this answer; it keeps a client that left from being logged as a fault.

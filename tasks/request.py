@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,8 +17,10 @@ from pydantic import (
     field_validator,
     model_validator,
 )
+from pydantic_core import ErrorDetails
 
 from tasks.errors import InvalidRequest
+from tasks.field_words import FieldWords
 from tasks.output_prefix import clean_prefix
 from tasks.redaction import shown_origin, shown_uri
 
@@ -244,6 +246,7 @@ def parse_request(data: dict[str, Any] | GenerationRequest) -> GenerationRequest
         raise invalid_request(error) from None
 
 
+FIELD_WORDS = FieldWords(GenerationRequest.model_fields, LoraRequest.model_fields)
 #: Of messages that speak of Python to somebody who sent JSON.
 _PLAIN_WORDS = {
     "model_type": "must be an object",
@@ -253,16 +256,23 @@ _PLAIN_WORDS = {
 }
 
 
+def in_order(lines: Sequence[ErrorDetails]) -> list[ErrorDetails]:
+    """What is missing comes last: a name that nobody knows is often the reason, and tells more."""
+    return sorted(lines, key=lambda line: line["type"] == "missing")
+
+
 def invalid_request(error: ValidationError) -> InvalidRequest:
-    first = error.errors(include_url=False, include_input=False)[0]
+    first = in_order(error.errors(include_url=False, include_input=False))[0]
     message = str(first["msg"]).removeprefix("Value error, ")
     field = ".".join(str(part) for part in first["loc"])
     if first["type"] == "model_type" and not field:
         return InvalidRequest("request", "must be an object with the fields of a request")
     message = _PLAIN_WORDS.get(first["type"], message)
     if not field:  # from the whole-model check, whose messages begin with the field
-        field, _, message = message.partition(": ")
+        field, colon, message = message.partition(": ")
+        if not colon:
+            field, message = "request", field
     if first["type"] == "extra_forbidden":
-        message = "is not a field of a request"
+        message = FIELD_WORDS.unknown(first["loc"])
     # A name may have come with megabytes, and both go into records, answers and logs.
     return InvalidRequest(field[:_MAX_FIELD], message[:_MAX_MESSAGE])

@@ -12,6 +12,7 @@ from pydantic import BaseModel
 
 from api_stub.problems import ProblemError
 from tasks.errors import InvalidRequest
+from tasks.field_words import UNKNOWN
 from tasks.job import Job, JobStatus
 
 JOB_ID_HEADER = "X-Safelight-Job-Id"
@@ -87,8 +88,10 @@ def translate(error: ProblemError) -> OpenAIError:
 def wrong_field(fault: InvalidRequest, num_faults: int = 1) -> OpenAIError:
     """A 400 for a wrong field, with the code that OpenAI would give it."""
     code = _CODES.get(fault.error_type, "invalid_value")
-    if fault.message == "is not a field of a request":
-        return OpenAIError(400, "unknown_parameter", f"Unknown parameter: '{fault.field}'.", param=fault.field)
+    if fault.message.startswith(UNKNOWN):
+        hint = fault.message.removeprefix(UNKNOWN).removeprefix("; ")
+        message = f"Unknown parameter: '{fault.field}'. {hint[:1].upper()}{hint[1:]}".rstrip()
+        return OpenAIError(400, "unknown_parameter", message, param=fault.field)
     if fault.message == "Field required":
         code, fault = "missing_required_parameter", InvalidRequest(fault.field, "is missing")
     more = f" (and {num_faults - 1} more)" if num_faults > 1 else ""

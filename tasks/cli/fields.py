@@ -27,10 +27,13 @@ class FieldOption:
     values: Callable[[str], list[str]] | None = None
 
     @property
+    def names(self) -> tuple[str, ...]:
+        return self.flags or (f"--{self.field.replace('_', '-')}",)
+
+    @property
     def parameter(self) -> inspect.Parameter:
-        flags = self.flags or (f"--{self.field.replace('_', '-')}",)
         option = typer.Option(
-            *flags, help=self.help, metavar=self.metavar, show_default=False, autocompletion=self.values
+            *self.names, help=self.help, metavar=self.metavar, show_default=False, autocompletion=self.values
         )
         default = False if self.kind is bool else None
         kind = bool if self.kind is bool else self.kind | None

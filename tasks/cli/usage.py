@@ -24,7 +24,7 @@ def told(error: Any) -> int:
     if field is not None:
         say(f"{field}: {message}", {"type": "invalid_request", "field": field, "message": message})
     else:
-        line = f"{_first_small(error.format_message())} (see: {command} --help)"
+        line = f"{_meant(error) or _first_small(error.format_message())} (see: {command} --help)"
         say(line, {"type": "usage", "message": line})
     return int(getattr(error, "exit_code", USAGE))
 
@@ -42,6 +42,20 @@ def _field_of(error: Any) -> str | None:
     if isinstance(hint, str):
         return hint
     return str(next(iter(param.opts), param.name)) if param is not None else None
+
+
+def _meant(error: Any) -> str | None:
+    """Of an option that is none: the one of the same meaning, for those who know the words of another system."""
+    from tasks.cli.fields import FIELD_OPTIONS
+    from tasks.request import FIELD_WORDS
+
+    name = getattr(error, "option_name", None)
+    meant = FIELD_WORDS.of_request.meaning(name.strip("-")) if name and error.ctx.command.name == "submit" else None
+    if meant is None:
+        return None
+    names = {option.field: option.names[0] for option in FIELD_OPTIONS}
+    flags = [names[field] for field in meant.split(" and ") if field in names]
+    return f"no such option: {name}; did you mean {' and '.join(flags)}?" if flags else None
 
 
 def _first_small(message: str) -> str:

@@ -163,7 +163,7 @@ def test_a_batch(cli: Cli, client: Client, settings: Settings, tmp_path: Path) -
     (tmp_path / "b.jsonl").write_text("\n".join(lines), "utf-8")
     said = cli("submit", "--batch", "b.jsonl")
     assert (said.code, said.out) == (2, "")
-    assert said.err == "safelight: line 4: steps: is not a field of a request\n"
+    assert said.err == "safelight: line 4: steps: is not a field of a request; did you mean num_inference_steps?\n"
     assert not client.store.list().jobs
     (tmp_path / "b.jsonl").write_text("\n".join(lines[:3]), "utf-8")
     with worker(client, settings, JobStatus.SUCCEEDED):

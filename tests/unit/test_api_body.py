@@ -95,6 +95,12 @@ def test_every_wrong_field_is_named() -> None:
     assert (problem.errors or [])[-1].message == "is not a field of a request"
 
 
+def test_an_unknown_field_is_told_with_the_one_that_was_meant() -> None:
+    problem = refused({"text": "a boat", "steps": 20}).problem
+    assert problem.detail == "text: is not a field of a request; did you mean prompt?"
+    assert [error.field for error in problem.errors or []] == ["text", "steps", "prompt"]
+
+
 def test_the_limits_of_the_model_are_checked_too() -> None:
     assert refused({"prompt": "a", "width": 97}).problem.field == "width"
     assert refused({"prompt": "a", "model": "none"}).problem.field == "model"
