@@ -30,7 +30,7 @@ def doctor(
     ] = None,
     api_url: Annotated[
         str | None,
-        typer.Option("--api", metavar="URL", envvar="SAFELIGHT_API_URL", help="Where the API should be running."),
+        typer.Option("--api", metavar="URL", help="Where the API should be running; default: SAFELIGHT_URL."),
     ] = None,
     timeout_s: Annotated[
         float, typer.Option("--timeout", metavar="SECONDS", min=0.1, max=60, help="For each question to a server.")
@@ -77,7 +77,8 @@ def _findings(names: list[str], api_url: str | None, timeout_s: float, view: Doc
         return
     if "settings" in names:
         yield from judge_settings(settings, os.environ)
-    scope = Scope(settings, limit_s=timeout_s, api_url=api_url)
+    named_by = "--api" if api_url else "SAFELIGHT_URL"  # the latter also from the file of a local stack
+    scope = Scope(settings, limit_s=timeout_s, api_url=api_url or os.environ.get(named_by), api_url_from=named_by)
     yield from examine(scope, [name for name in names if name != "settings"], view.tell)
 
 

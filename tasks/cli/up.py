@@ -28,9 +28,8 @@ def run_stack(folder: Path, port: int | None, *, exit_with_parent: bool, as_json
             stack.__enter__()
         try:
             if as_json:
-                print_json(
-                    {"url": stack.api_url, "env_file": str(stack.env_file), "env": stack.exports, "pids": stack.pids()}
-                )
+                # Not its variables: what is printed ends in logs, and the key of the object store is among them.
+                print_json({"url": stack.api_url, "env_file": str(stack.env_file), "pids": stack.pids()})
             _introduce(stack)
             serve_on(stack, parent)
         finally:
@@ -59,14 +58,15 @@ def stopped_by_signals() -> Iterator[None]:
 
 
 def _introduce(stack: LocalStack) -> None:
+    file = shlex.quote(str(stack.env_file))
     note("")
-    for name, value in stack.exports.items():
-        note(f"export {name}={shlex.quote(value)}")
-    note("")
+    note(f"Page and API:   {stack.api_url}/   (the API to read and try: {stack.api_url}/docs)")
     if stack.env_file == ENV_FILE.resolve():
-        note("In another shell of this folder, safelight finds this stack by itself:")
+        note("Another shell:  in this folder safelight finds this stack by itself:")
+        note('                    safelight submit "a red house under a yellow sun" -o pictures')
+        note(f"                other programs, and other folders, after: source {file}")
     else:
-        note(f"In another shell, first: source {shlex.quote(str(stack.env_file))}")
-    note('    safelight submit "a red house under a yellow sun" -o pictures')
-    note(f"Page and API: {stack.api_url}/   (the API to read and try: /docs)")
-    note(f"Logs: {stack.folder / 'logs'}    Stop: Ctrl-C")
+        note(f"Another shell:  source {file}")
+        note('                safelight submit "a red house under a yellow sun" -o pictures')
+    note(f"Logs:           {stack.folder / 'logs'}")
+    note("Stop:           Ctrl-C")

@@ -143,7 +143,8 @@ def api(scope: Scope) -> Iterator[Finding]:
         specs = list(load_models(scope.settings.models))
     except ConfigError:  # told by the models' own check
         specs = []
-    yield from judge_api(facts, release(), specs, _worker_names(scope), is_named=scope.api_url is not None)
+    named_by = None if scope.api_url is None else scope.api_url_from
+    yield from judge_api(facts, release(), specs, _worker_names(scope), named_by=named_by)
 
 
 def _worker_names(scope: Scope) -> frozenset[str] | None:

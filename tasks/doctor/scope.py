@@ -19,6 +19,8 @@ class Scope:
     limit_s: float = 3.0
     #: None: look where an API usually is, and say nothing bad if it is not there.
     api_url: str | None = None
+    #: What named it, for the remedy.
+    api_url_from: str = "--api"
     #: Seconds since the epoch; only tests give another.
     now: Callable[[], float] = time.time
     worker: WorkerProbe = field(default_factory=WorkerProbe)

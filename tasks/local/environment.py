@@ -17,9 +17,12 @@ _LOOPBACK = "127.0.0.1,localhost"
 _FOREIGN = ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "SAFELIGHT_S3_PREFIX")
 
 
-def stack_exports(redis_url: str, s3_url: str, access_key: str, secret_key: str) -> dict[str, str]:
-    """The variables that point a client, a worker or the API at this stack."""
+def stack_exports(
+    redis_url: str, s3_url: str, access_key: str, secret_key: str, api_url: str | None = None
+) -> dict[str, str]:
+    """The variables that point a client, a worker or the API at this stack; and programs over HTTP, at its API."""
     return {
+        **({} if api_url is None else {"SAFELIGHT_URL": api_url}),
         "SAFELIGHT_REDIS_URL": redis_url,
         "SAFELIGHT_KEY_PREFIX": "safelight:",
         "SAFELIGHT_S3_ENDPOINT_URL": s3_url,

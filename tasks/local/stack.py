@@ -118,13 +118,12 @@ class LocalStack:
             Part("redis", lambda: start_redis(redis_folder, port=redis_port).process, note=f"port {redis_port}")
         )
         self._start(Part("s3", lambda: start_s3(s3_folder, port=s3_port).process, note=f"port {s3_port}"))
-        self.exports = stack_exports(
-            f"redis://127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{s3_port}", "safelight", "safelight-local"
-        )
-
-    def _start_programs(self) -> None:
         if self._api_port is None:
             self._api_port = free_port(self._taken, prefer=API_PORT)
+        redis_url, s3_url = f"redis://127.0.0.1:{redis_port}/0", f"http://127.0.0.1:{s3_port}"
+        self.exports = stack_exports(redis_url, s3_url, "safelight", "safelight-local", self.api_url)
+
+    def _start_programs(self) -> None:
         api = ["api_stub", "--host", "127.0.0.1", "--port", str(self._api_port)]
         parts = (
             Part("worker", lambda: self._python("worker", ["worker"]), self._worker_is_ready),

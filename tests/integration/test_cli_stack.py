@@ -113,7 +113,7 @@ def test_ports_are_given_once() -> None:
 
 def test_the_env_file_round_trips_and_is_private(tmp_path: Path) -> None:
     path = tmp_path / "env"
-    exports = stack_exports("redis://127.0.0.1:1/0", "http://127.0.0.1:2", "key", "a 'secret' $HOME")
+    exports = stack_exports("redis://127.0.0.1:1/0", "http://127.0.0.1:2", "key", "a 'secret' $HOME", "http://[::1]:3")
     write_env_file(path, exports)
     write_env_file(path, exports)
     assert read_env_file(path) == exports

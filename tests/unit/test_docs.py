@@ -24,7 +24,6 @@ OURS = {"tasks", "engine", "worker", "api_stub", "bench", "examples", "docs_gen"
 #: Set by the reader, by compose, or by an example of an attack: no settings of the programs.
 OTHER_VARIABLES = {
     "SAFELIGHT_URL",
-    "SAFELIGHT_API_URL",
     "SAFELIGHT_API_KEY",
     "SAFELIGHT_GPU",
     "SAFELIGHT_TAG",

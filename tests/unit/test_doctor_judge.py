@@ -233,7 +233,7 @@ def test_the_key_that_opens_the_api() -> None:
 
 def test_an_api_of_another_release_and_with_a_lock() -> None:
     facts = ApiFacts("http://a", is_ours=True, version="0.0.9", ready={"redis": "no answer", "s3": "ok"}, withheld=401)
-    found = {each.name: each for each in judge_api(facts, "0.1.0", [], None, is_named=True)}
+    found = {each.name: each for each in judge_api(facts, "0.1.0", [], None, named_by="--api")}
     told(found["version"], "warn", "the API is 0.0.9, here is 0.1.0")
     told(found["ready"], "FAIL", "redis: no answer")
     told(found["models"], "FAIL", "(401)", "SAFELIGHT_API_KEYS")

@@ -14,11 +14,12 @@ _RESTART = "give the API and this shell the same SAFELIGHT_MODELS, and restart t
 
 
 def judge_api(
-    facts: ApiFacts, version: str, specs: Iterable[ModelSpec], workers: frozenset[str] | None, *, is_named: bool
+    facts: ApiFacts, version: str, specs: Iterable[ModelSpec], workers: frozenset[str] | None, *, named_by: str | None
 ) -> Iterator[Finding]:
-    """`is_named`: the operator said that an API is there. `workers`: those that this shell sees; None: not known."""
+    """`named_by`: the option or variable that says where an API is; None: it was only looked for. `workers`: those that
+    this shell sees; None: not known."""
     if not facts.is_ours:
-        yield _nobody(facts, is_named=is_named)
+        yield _nobody(facts, named_by)
         return
     yield ok("api.reach", f"Safelight answers at {facts.url}")
     yield from _ready(facts)
@@ -31,11 +32,11 @@ def judge_api(
     yield _workers(facts.workers, workers)
 
 
-def _nobody(facts: ApiFacts, *, is_named: bool) -> Finding:
+def _nobody(facts: ApiFacts, named_by: str | None) -> Finding:
     found = f"nothing answers at {facts.url}" if facts.error else f"what answers at {facts.url} is no Safelight API"
-    if not is_named:
-        return skipped("api.reach", f"{found}; name yours with --api URL")
-    return fail("api.reach", found, f"start it (safelight api), or correct --api {facts.url}")
+    if named_by is None:
+        return skipped("api.reach", f"{found}, the usual address; name another with --api URL or SAFELIGHT_URL")
+    return fail("api.reach", found, f"start it (safelight api), or correct {named_by}, which says {facts.url}")
 
 
 def _ready(facts: ApiFacts) -> Iterator[Finding]:

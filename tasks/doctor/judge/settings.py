@@ -12,7 +12,7 @@ from tasks.settings import Settings
 
 _PREFIX = "SAFELIGHT_"
 #: Read by the compose files and the command line.
-_OTHERS = ("SAFELIGHT_GPU", "SAFELIGHT_API_URL")
+_OTHERS = ("SAFELIGHT_GPU", "SAFELIGHT_URL")
 
 
 #: Of values whose form is not seen from the error.

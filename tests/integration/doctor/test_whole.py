@@ -6,6 +6,7 @@ import contextlib
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import redis
@@ -19,6 +20,8 @@ from tasks.doctor import areas
 from tasks.doctor.examine import examine
 from tasks.doctor.finding import Finding, ok
 from tasks.doctor.scope import Scope
+from tasks.local.environment import write_env_file
+from tasks.local.process import free_port
 from tasks.settings import Settings
 from tests.e2e.nodes import eventually
 from tests.integration.doctor.conftest import Doctor
@@ -80,6 +83,31 @@ def test_an_api_with_other_models_another_redis_and_a_key(
 def test_an_api_that_is_none(doctor: Doctor, settings: Settings) -> None:
     named = doctor("api", "--api", str(settings.s3_endpoint_url))
     named.says("api.reach", "FAIL", "no Safelight API", "--api")
+    named = doctor("api", SAFELIGHT_URL=f"http://127.0.0.1:{free_port()}")
+    named.says("api.reach", "FAIL", "nothing answers at http://127.0.0.1:", "correct SAFELIGHT_URL")
+
+
+def test_the_api_of_the_local_stack_is_found_on_whatever_port(
+    doctor: Doctor, settings: Settings, api_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    exports = {"SAFELIGHT_REDIS_URL": settings.redis_url, "SAFELIGHT_URL": api_url}
+    for name in exports:
+        monkeypatch.setenv(name, "put back by the fixture")
+    (tmp_path / ".local").mkdir()
+    write_env_file(tmp_path / ".local/env", exports)
+    report = doctor("api", SAFELIGHT_REDIS_URL=None, SAFELIGHT_URL=None)
+    report.says("api.reach", "ok", api_url)
+    report.says("api.models", "ok", "tiny")
+
+
+def test_the_usual_address_is_told_with_what_names_another(
+    doctor: Doctor, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere = f"http://127.0.0.1:{free_port()}"
+    monkeypatch.setattr(areas, "DEFAULT_API_URL", nowhere)
+    report = doctor("api", SAFELIGHT_URL=None)
+    report.says("api.reach", "skipped", nowhere, "--api URL", "SAFELIGHT_URL")
+    assert report.code == 0
 
 
 def test_a_variable_with_a_typo_and_a_wrong_value(doctor: Doctor) -> None:
