@@ -41,6 +41,7 @@ def create_app(settings: Settings, tracing: Tracing = NO_TRACING) -> FastAPI:
         docs_url=None,
         redoc_url=None,
         swagger_ui_oauth2_redirect_url=None,
+        redirect_slashes=False,  # it would send callers, and their keys, to whatever host their Host header names
         separate_input_output_schemas=False,
     )
     app.state.closing = threading.Event()

@@ -45,6 +45,14 @@ def until_closed(connection: socket.socket) -> bytes:
     return b"".join(parts)
 
 
+@pytest.mark.parametrize("path", ["/v1/jobs/", "/v1/models/", "/docs/", "/page", "/healthz/"])
+def test_a_slash_too_many_leads_to_no_other_host(api: httpx.Client, path: str) -> None:
+    reply = api.get(path, headers={"Host": "evil.example"}, follow_redirects=False)
+    assert (reply.status_code, "location" in reply.headers) == (404, False)
+    assert "evil.example" not in reply.text
+    assert path == "/page" or "ends in a slash" in reply.json()["detail"]
+
+
 def test_odd_bodies(api: httpx.Client) -> None:
     packed = gzip.compress(b'{"prompt": "a"}')
     for coding in ("gzip", "deflate", "br", "identity, gzip"):
