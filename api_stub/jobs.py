@@ -130,7 +130,8 @@ def _is_closing(request: Request) -> bool:
     responses=answer(200, "It had ended before; nothing changed.", Job) | problems(404, 503),
 )
 async def abort(job_id: JobId, backend: Uses) -> Response:
-    """Ask for the end of a job. A queued one ends now, a running one at its next denoising step."""
+    """Ask for the end of a job. A queued one ends now; a running one answers `abort_requested` and ends at its next
+    denoising step."""
     job = await backend.client.get(job_id)
     if job.status.is_terminal:
         return JSONResponse(job.to_json())

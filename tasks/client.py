@@ -161,7 +161,8 @@ class Client(OperatorCalls):
         return explain(self.store.explain(job_id))
 
     def abort(self, job_id: str) -> Job:
-        """Ask for the end: a queued job ends now, a running one at its next step. Raises `UnknownJob`."""
+        """Ask for the end: a queued job ends now, a running one, with `abort_requested`, at its next step. Raises
+        `UnknownJob`."""
         return self.store.abort(job_id)
 
     def abort_group(self, group: str) -> Sequence[str]:

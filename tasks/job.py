@@ -156,6 +156,8 @@ class Job(_Record):
     tenant: str = DEFAULT_TENANT
     #: How far it is.
     progress: Progress = Progress()
+    #: Somebody asked for its end, which comes at its next step. False again once it has ended, whichever way.
+    abort_requested: bool = False
     #: Grows with each claim; the fencing token of that run. 0: never claimed.
     attempt: int = 0
     #: That runs it, or ran it last.
@@ -172,7 +174,7 @@ class Job(_Record):
     error: JobError | None = None
     #: One for each failed or lost attempt.
     errors: tuple[JobError, ...] = ()
-    #: What was changed in the input: rotated, alpha flattened, prompt truncated, size rounded.
+    #: What was changed or left out, for instance: rotated, alpha flattened, image resized, prompt truncated at a token.
     warnings: tuple[str, ...] = ()
     #: What it took.
     metrics: JobMetrics = JobMetrics()

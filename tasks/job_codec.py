@@ -33,6 +33,8 @@ class Snapshot:
     num_running: int
     #: Of the live workers that serve its model.
     speeds: tuple[Speed, ...]
+    #: Whether its abort key is there; of a live job.
+    abort_wanted: bool = False
 
 
 def is_dead_letter(error: JobError | None) -> bool:
@@ -66,6 +68,7 @@ def decode_job(snapshot: Snapshot) -> Job:
             "retry_of": record.get("retry_of"),
             "tenant": record.get("tenant", DEFAULT_TENANT),
             "progress": _progress(snapshot, status, request),
+            "abort_requested": snapshot.abort_wanted,
             "attempt": int(record["attempt"]),
             "worker": record.get("worker"),
             "created_at": moment(record["created"]),

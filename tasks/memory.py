@@ -214,12 +214,12 @@ class MemoryJobStore(MemoryLooks):
             self._records.emit(entry, "preview", data)
             return Written.OK
 
-    def isolate(self, job_id: str, attempt: int) -> Written:
+    def isolate(self, job_id: str, attempt: int, *, alone: bool = True) -> Written:
         with self._changed:
             entry = self._records.current(job_id, attempt)
             if isinstance(entry, Written):
                 return entry
-            entry.is_solo = True
+            entry.is_solo = alone
             return Written.OK
 
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:

@@ -305,5 +305,6 @@ class MemoryRecords:
 
     def read(self, entry: Entry, speeds: tuple[Speed, ...]) -> Job:
         num_running = len(self.having(JobStatus.RUNNING, entry.model))
-        facts = (self.load(entry), self.pace_s[entry.model] or None, num_running, speeds)
+        abort_wanted = not entry.status.is_terminal and entry.job_id in self.abort_wishes
+        facts = (self.load(entry), self.pace_s[entry.model] or None, num_running, speeds, abort_wanted)
         return decode_job(Snapshot(entry.job_id, entry.record, self.now(), *facts))

@@ -173,8 +173,8 @@ class RedisJobStore:
     def preview(self, job_id: str, attempt: int, data: Mapping[str, Any]) -> Written:
         return self._run(codec.preview(job_id, attempt, data))
 
-    def isolate(self, job_id: str, attempt: int) -> Written:
-        return self._run(codec.isolate(job_id, attempt))
+    def isolate(self, job_id: str, attempt: int, *, alone: bool = True) -> Written:
+        return self._run(codec.isolate(job_id, attempt, alone=alone))
 
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
         return self._run(codec.finish(job_id, attempt, outcome))

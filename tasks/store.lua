@@ -225,13 +225,13 @@ local function current(id, attempt)
   return 'ok', job
 end
 
--- {id, fields, position, queued, work, pace, running, speeds, now} for a reader, or nil. What only an ETA needs is left
--- out once the job has ended.
+-- {id, fields, position, queued, work, pace, running, speeds, now, abort} for a reader, or nil. What only an ETA needs is
+-- left out once the job has ended; `abort` is 1 while its end is wanted.
 local function snapshot(id)
   local fields = call('HGETALL', key('job', id))
   if #fields == 0 then return false end
   local model, status, tenant = unpack(call('HMGET', key('job', id), 'model', 'status', 'tenant'))
-  if is_terminal(status) then return {id, fields, -1, 0, 0, '', 0, {}, now} end
+  if is_terminal(status) then return {id, fields, -1, 0, 0, '', 0, {}, now, 0} end
   local queue = key('queue', model)
   local position, queued, work = -1, 0, 0
   if status == 'queued' then
@@ -239,7 +239,7 @@ local function snapshot(id)
     work = call('HGET', key('work'), model) or 0
   end
   local pace, running = call('HGET', key('pace'), model) or '', call('ZCARD', key('running', model))
-  return {id, fields, position, queued, work, pace, running, call('HGETALL', key('speeds', model)), now}
+  return {id, fields, position, queued, work, pace, running, call('HGETALL', key('speeds', model)), now, abort_wanted(id) and 1 or 0}
 end
 
 local function abort(job)
@@ -529,9 +529,9 @@ function VERBS.preview(id, attempt, data)
   return written
 end
 
-function VERBS.isolate(id, attempt)
+function VERBS.isolate(id, attempt, alone)
   local written, job = current(id, attempt)
-  if written == 'ok' then call('HSET', job.key, 'solo', 1) end
+  if written == 'ok' then call('HSET', job.key, 'solo', alone) end
   return written
 end
 

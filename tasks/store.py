@@ -264,8 +264,8 @@ class JobStore(Protocol):
     def preview(self, job_id: str, attempt: int, data: Mapping[str, Any]) -> Written:
         """Emit a `preview` event, fenced."""
 
-    def isolate(self, job_id: str, attempt: int) -> Written:
-        """Note that the attempt now runs alone, so that a crash is blamed on it."""
+    def isolate(self, job_id: str, attempt: int, *, alone: bool = True) -> Written:
+        """Note that the attempt now runs alone, so that a crash is blamed on it; or that it no longer does."""
 
     def finish(self, job_id: str, attempt: int, outcome: Outcome) -> Written:
         """running → terminal. Also ok for the attempt that ended the job so before: its first answer may be lost."""

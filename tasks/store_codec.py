@@ -235,8 +235,8 @@ def preview(job_id: str, attempt: int, data: Mapping[str, Any]) -> Call[Written]
     return Call("preview", [job_id], [job_id, attempt, json.dumps(dict(data))], Written)
 
 
-def isolate(job_id: str, attempt: int) -> Call[Written]:
-    return Call("isolate", [job_id], [job_id, attempt], Written)
+def isolate(job_id: str, attempt: int, *, alone: bool) -> Call[Written]:
+    return Call("isolate", [job_id], [job_id, attempt, int(alone)], Written)
 
 
 def finish(job_id: str, attempt: int, outcome: Outcome) -> Call[Written]:
@@ -381,8 +381,8 @@ def _job(job_id: str, reply: Sequence[Any] | None) -> Job:
 
 def snapshot(reply: Sequence[Any]) -> Snapshot:
     """What the script's function of this name answered."""
-    job_id, fields, position, queued, work, pace, num_running, speeds, now_ms = reply
+    job_id, fields, position, queued, work, pace, num_running, speeds, now_ms, abort = reply
     load = None if position < 0 else Load(position, queued, int(work))
     pace_s = float(pace or 0) or None
     alive = decode_speeds(list(_paired(speeds).values()), now_ms)
-    return Snapshot(job_id, _paired(fields), now_ms, load, pace_s, num_running, alive)
+    return Snapshot(job_id, _paired(fields), now_ms, load, pace_s, num_running, alive, bool(abort))

@@ -158,6 +158,7 @@ class Generate:
             if not attempt.solo:
                 return self._render_and_send(attempt)
             with self._gate.alone(attempt.check) as no_longer:
+                attempt.when_set_aside(lambda: self._in_company(attempt))  # first, as others come in after the second
                 attempt.when_set_aside(no_longer)
                 self._store.isolate(attempt.job.id, attempt.number)
                 return self._render_and_send(attempt)
@@ -165,6 +166,11 @@ class Generate:
             return self._verdict_on(attempt, error), ()
         finally:
             self._teller.forget(attempt)
+
+    def _in_company(self, attempt: Attempt) -> None:
+        """A job that waits for the object store with its outputs made is not what brings a worker down from now on."""
+        with contextlib.suppress(StoreUnavailable):
+            self._store.isolate(attempt.job.id, attempt.number, alone=False)
 
     def _verdict_on(self, attempt: Attempt, error: Exception) -> Verdict:
         match error:

@@ -87,7 +87,8 @@ def outcome_of(job: Job) -> str:
 
 
 def rest_of(job: Job) -> str:
-    """What is known besides the stage: the place in the queue, the time left, the attempt; of an ended job its end."""
+    """What is known besides the stage: a wish to end, the place in the queue, the time left, the attempt; of an ended
+    job its end."""
     if job.status.value == "failed" and job.error is not None:
         return f"{job.error.type}: {shortened(job.error.message, 120)}"
     if job.status.is_terminal:
@@ -96,7 +97,7 @@ def rest_of(job: Job) -> str:
     place = {None: "", 0: "next"}.get(progress.queue_position, f"{progress.queue_position} ahead")
     eta = "" if progress.eta_s is None else f"about {duration(progress.eta_s)}"
     attempt = f"attempt {job.attempt + (job.status.value == 'queued')}" if _is_again(job) else ""
-    return ", ".join(part for part in (place, eta, attempt) if part)
+    return ", ".join(part for part in ("aborting" if job.abort_requested else "", place, eta, attempt) if part)
 
 
 def _is_again(job: Job) -> bool:

@@ -20,8 +20,11 @@ _MIN_ENDED = 3
 
 
 def frame(look: Look, width: int, height: int | None = None, trouble: str = "") -> list[Text]:
-    """At most `height` lines of at most `width` characters; without a height all there is."""
-    head = [_title(look, width), *([Text(f"{trouble}; trying again", "red")] if trouble else [])]
+    """At most `height` lines of at most `width` characters; without a height all there is, and no keys are told."""
+    head = [
+        _title(look, width, "" if height is None else "  q: quit"),
+        *([Text(f"{trouble}; trying again", "red")] if trouble else []),
+    ]
     parts = [*head, *_section("queues", _queues(look.queues)), *_section("workers", _workers(look.workers))]
     running = [bar_line(job, width) for job in look.running]
     ended = [Text(job_line(job, width), COLOURS[job.status.value]) for job in look.ended]
@@ -36,11 +39,11 @@ def frame(look: Look, width: int, height: int | None = None, trouble: str = "") 
     return list(islice(parts, height))
 
 
-def _title(look: Look, width: int) -> Text:
+def _title(look: Look, width: int, keys: str) -> Text:
     num_queued, num_workers = sum(queue.queued for queue in look.queues), len(look.workers)
     workers = f"{num_workers} worker{'s' * (num_workers != 1)}"
     left = f"safelight  {workers}, {num_queued} queued, {len(look.running)} running"
-    right = f"{look.at.astimezone():%H:%M:%S}  q: quit"
+    right = f"{look.at.astimezone():%H:%M:%S}{keys}"
     return Text(f"{left:{max(0, width - len(right) - 1)}} {right}", "reverse")
 
 

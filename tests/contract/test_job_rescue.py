@@ -59,6 +59,18 @@ class TestReap:
         lab.store.isolate(job_id, claimed.attempt)
         assert lab.store.finish(job_id, claimed.attempt, succeeded()) is Written.OK
 
+    def test_a_crash_after_it_was_alone_is_not_its_own(self, lab: Lab) -> None:
+        """Its outputs were made and waited for the object store, while others ran."""
+        job_id = lab.create()
+        lab.crash(job_id, alone=True)
+        claimed = lab.claim(job_id)
+        assert lab.store.isolate(job_id, claimed.attempt) is Written.OK
+        assert lab.store.isolate(job_id, claimed.attempt, alone=False) is Written.OK
+        lab.clock.advance(LEASE_S)
+        assert [one.status for one in lab.store.reap(3)] == [JobStatus.QUEUED]
+        facts = lab.store.explain(job_id)
+        assert (facts.crashes, facts.solo_crashes) == (1, 1)
+
     def test_crashes_do_not_use_up_max_attempts(self, lab: Lab) -> None:
         job_id = lab.create()
         for _ in range(5):
@@ -104,6 +116,15 @@ class TestAbort:
         answers = lab.store.renew({job_id: attempt, other: other_attempt}, LEASE_S)
         assert answers == {job_id: Lease.ABORT, other: Lease.HELD}
         assert lab.store.events(job_id)[-1].data["abort_requested"] is True
+
+    def test_a_wish_is_seen_in_the_record_until_the_end(self, lab: Lab) -> None:
+        (job_id, attempt), (other, _) = lab.running(), lab.running()
+        assert lab.store.abort(job_id).abort_requested and lab.store.get(job_id).abort_requested
+        assert not lab.store.get(other).abort_requested
+        lab.want_abort(other)
+        assert [job.abort_requested for job in lab.store.list().jobs] == [True, True]
+        lab.store.finish(job_id, attempt, succeeded())
+        assert not lab.store.get(job_id).abort_requested
 
     def test_success_may_still_come_first_and_never_both(self, lab: Lab) -> None:
         job_id, attempt = lab.running()

@@ -209,6 +209,8 @@ def test_abort_of_a_running_job_is_a_wish(cli: Cli, client: Client) -> None:
     job_id = client.submit(prompt="1").id
     client.store.claim(job_id, "w", 30)
     assert cli("abort", job_id).out == f"{job_id}  will end at its next step\n"
+    assert cli("abort", job_id, "--json").json["abort_requested"]
+    assert "aborting" in cli("status", job_id).out
 
 
 def test_ls(cli: Cli, client: Client) -> None:

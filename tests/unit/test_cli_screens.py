@@ -41,6 +41,8 @@ def test_a_bar_says_stage_step_time_and_attempt() -> None:
     queued = bar_line(a_job("queued", progress=Progress(queue_position=3, eta_s=300)), 80).plain
     assert "queued" in queued and "3 ahead, about 5 min" in queued
     assert "next" in bar_line(a_job("queued", progress=Progress(queue_position=0)), 80).plain
+    wanted = a_job("running", progress=RUNNING, abort_requested=True)
+    assert "aborting, about 12 s" in bar_line(wanted, 80).plain and "aborting" in job_line(wanted)
 
 
 def test_columns_of_bars_stand_below_each_other() -> None:
@@ -123,6 +125,8 @@ def test_top_shows_what_an_operator_asks() -> None:
         assert words in text
     assert text.count("denoising 3/8") == 30
     assert "e4" in text
+    assert "q: quit" not in text, "one look has no keys"
+    assert "q: quit" in frame(a_look(), 140, 40)[0].plain
 
 
 @pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 12), (20, 5)])
@@ -149,6 +153,9 @@ def test_top_of_nothing_says_so() -> None:
         (["watch"], "name jobs, or a --group, or --all (see: safelight watch --help)", None),
         (["wach"], "no such command 'wach'", None),
         (["submit", "x", "--bogus"], "no such option: --bogus", None),
+        (["submit", "x", "--cfg-scale", "7"], "no such option: --cfg-scale; did you mean --guidance-scale?", None),
+        (["submit", "x", "--size", "9"], "no such option: --size; did you mean --width and --height?", None),
+        (["submit", "x", "--set", "sampler=euler"], "sampler: is not a field of a request; did you mean", "sampler"),
         (["submit"], "give one prompt", None),
         (["submit", "x", "--batch", "y"], "--batch: ", "--batch"),
         (["submit", "--batch", "nowhere"], "--batch: cannot read nowhere", None),
