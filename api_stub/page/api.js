@@ -75,6 +75,9 @@ export const api = {
   deadLetter: (id) => ifThere(json(`v1/dead-letters/${encodeURIComponent(id)}?traceback=true`)),
   retryDeadLetter: (id) => post(`v1/dead-letters/${encodeURIComponent(id)}/retry`),
   purgeDeadLetter: (id) => json(`v1/dead-letters/${encodeURIComponent(id)}`, { method: "DELETE" }),
+  webhooks: () => ifThere(json("v1/webhooks")),
+  retryWebhook: (id) => post(`v1/webhooks/${encodeURIComponent(id)}/retry`),
+  purgeWebhook: (id) => json(`v1/webhooks/${encodeURIComponent(id)}`, { method: "DELETE" }),
   drain: (worker) => post(`v1/workers/${encodeURIComponent(worker)}/drain`),
 };
 

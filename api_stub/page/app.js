@@ -16,6 +16,7 @@ import { Queue } from "./queue.js";
 import { Selection } from "./selection.js";
 import { System } from "./system.js";
 import { Watcher } from "./watcher.js";
+import { Webhooks } from "./webhooks.js";
 import { STATUS, shorten } from "./words.js";
 
 const POLL_MS = 2500;
@@ -32,6 +33,7 @@ const detail = new Detail(actions);
 const compare = new Compare(details);
 const system = new System(drain);
 const dead = new DeadLetters({ retried: (job) => jobs.take(job), details: (id) => openById(id), say: toast, report });
+const webhooks = new Webhooks({ details: (id) => openById(id), say: toast, report });
 const filters = new Filters(refilter, abortGroup);
 let numWaiting = 0;
 let isDrawing = false;
@@ -110,6 +112,7 @@ async function abort(job) {
   jobs.hear({ type: "status", data: { id: job.id, status: job.status, abort_requested: true } });
   const answer = await guarded(() => api.abort(job.id));
   if (answer) jobs.take(answer);
+  else jobs.hear({ type: "status", data: { id: job.id, status: job.status, abort_requested: false } }); // it was not heard
 }
 
 async function abortGroup(group) {
@@ -233,7 +236,7 @@ async function refresh() {
     await catchUp(queues.queues);
     showSystem(queues.queues, workers.workers);
     notice("offline", "");
-    await dead.refresh();
+    await Promise.all([dead.refresh(), webhooks.refresh()]);
   } catch (error) {
     report(error);
   }

@@ -4,6 +4,7 @@ import { $, setText, whenNear } from "./dom.js";
 import { isLive } from "./jobs.js";
 import { drawLatent } from "./latent.js";
 import { kindOf, links, player } from "./media.js";
+import { warningsOf } from "./previews.js";
 import { FAULTS, doing, plural, seconds, shorten } from "./words.js";
 
 const PARTS = ["tray", "latent", "preview", "outputs", "bar", "stage", "eta", "words", "plate", "fault", "warned", "pick-one"];
@@ -43,11 +44,12 @@ export class Card {
     this.#preview();
     setText(parts.plate, plate(job.request));
     this.#fault();
-    parts.warned.hidden = job.warnings.length === 0;
-    setText(parts.warned, `${plural(job.warnings.length, "warning")}: ${job.warnings[0] ?? ""}`);
+    const warnings = warningsOf(job);
+    parts.warned.hidden = warnings.length === 0;
+    setText(parts.warned, `${plural(warnings.length, "warning")}: ${warnings[0] ?? ""}`);
     const hadFocus = document.activeElement === buttons.abort;
     buttons.abort.hidden = !isLive(job);
-    buttons.abort.disabled = Boolean(job.aborting);
+    buttons.abort.disabled = Boolean(job.abort_requested);
     buttons.again.hidden = isLive(job);
     if (hadFocus && !isLive(job)) buttons.again.focus();
     if (job.status === "succeeded" && !this.#asked) {
@@ -121,7 +123,7 @@ export class Card {
     try {
       await action(this.job);
     } finally {
-      button.disabled = name === "abort" && Boolean(this.job.aborting);
+      button.disabled = name === "abort" && Boolean(this.job.abort_requested);
     }
   }
 }

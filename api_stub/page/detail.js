@@ -67,7 +67,7 @@ export class Detail {
     this.bar.setAttribute("aria-valuenow", Math.round(job.progress.fraction * 100));
     if (isLive(job)) this.#showPreview(job);
     this.#explain(job);
-    const shape = JSON.stringify([job.status, job.attempt, job.errors.length, job.worker, job.aborting]);
+    const shape = JSON.stringify([job.status, job.attempt, job.errors.length, job.worker, job.abort_requested]);
     if (shape === this.#drawn) return;
     this.#drawn = shape;
     this.side.replaceChildren(...sideOf(job, this.on));

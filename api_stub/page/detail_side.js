@@ -3,6 +3,7 @@
 import { el, facts, twoStep } from "./dom.js";
 import { isLive } from "./jobs.js";
 import { toJson } from "./json.js";
+import { warningsOf } from "./previews.js";
 import { asCurl, asJson, asPython } from "./snippets.js";
 import { FAULTS, bytes, field, moment, ms, plural } from "./words.js";
 
@@ -40,7 +41,7 @@ function actions(job, on) {
   const { request } = job;
   const live = isLive(job);
   const first = [
-    live ? el("button", { type: "button", class: "quiet", disabled: Boolean(job.aborting), onclick: () => on.abort(job) }, "Abort") : button("Replay", () => on.replay(job)),
+    live ? el("button", { type: "button", class: "quiet", disabled: Boolean(job.abort_requested), onclick: () => on.abort(job) }, "Abort") : button("Replay", () => on.replay(job)),
     button("New seed", () => on.again(job)),
     button("Edit", () => on.edit(job)),
     job.status === "succeeded" ? button("Compare seeds", () => on.compareSeeds(job)) : null,
@@ -58,7 +59,7 @@ function actions(job, on) {
 function troubles(job) {
   const last = job.status === "failed" && job.error ? [el("p", { class: "fault" }, `${FAULTS[job.error.type] ?? "It failed."} ${job.error.message}`)] : [];
   const attempts = job.errors.map((error) => el("li", {}, `Attempt ${error.attempt}, ${error.type}: ${error.message}`));
-  const warnings = job.warnings.map((text) => el("li", {}, text));
+  const warnings = warningsOf(job).map((text) => el("li", {}, text));
   const parts = [
     ...last,
     attempts.length ? section(`Failed attempts`, el("ol", { class: "attempts" }, attempts)) : null,

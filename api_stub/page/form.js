@@ -7,6 +7,7 @@ import { ImageInput } from "./image_input.js";
 import { toJson } from "./json.js";
 import { LoraRows } from "./lora_rows.js";
 import { MaskBrush } from "./mask_brush.js";
+import { usualPreviews } from "./previews.js";
 import { sizeChip, sizesOf } from "./sizes.js";
 
 const NUMBERS = ["width", "height", "num_inference_steps", "guidance_scale", "num_outputs", "num_frames", "fps", "duration_s", "preview_every", "priority", "deadline_s"];
@@ -15,8 +16,6 @@ const SWITCHES = ["supersede", "exact"];
 const FIELDS = ["prompt", ...NUMBERS, ...TEXTS, ...SWITCHES, "strength", "metadata"];
 /** Fields under "More options", and what they are when nobody has touched them. */
 const MORE = { noise_scheduler: "", preview_every: "", priority: "5", deadline_s: "", group: "", webhook_url: "", output_prefix: "", metadata: "" };
-
-const usualPreviews = (request) => Math.max(1, Math.ceil((request.num_inference_steps || 8) / 8));
 
 export class RequestForm {
   #models = new Map();
@@ -96,7 +95,7 @@ export class RequestForm {
     $("noise_scheduler").replaceChildren(new Option("the model's own", ""), ...schedulers.map((name) => new Option(name, name)));
     $("sizes").replaceChildren(...sizesOf(this.model).map(sizeChip));
     this.loras.setModel(this.model);
-    const shown = { "size-field": modality !== "audio", "num_frames-field": modality === "video", "fps-field": modality === "video", "duration_s-field": modality === "audio" || defaults.duration_s != null, "image-field": takesImage, "mask-field": this.model.mask_input, "noise_scheduler-field": schedulers.length > 0 };
+    const shown = { "size-field": modality !== "audio", "num_frames-field": modality === "video", "fps-field": modality === "video", "duration_s-field": modality === "audio" || defaults.duration_s != null, "image-field": takesImage, "mask-field": this.model.mask_input, "noise_scheduler-field": schedulers.length > 0, "preview_every-field": modality === "image" };
     for (const [id, isShown] of Object.entries(shown)) $(id).hidden = !isShown;
     $("motion-fields").hidden = modality === "image";
     $("strength").value = defaults.strength;
@@ -155,7 +154,7 @@ export class RequestForm {
     }
     for (const name of SWITCHES) if ($(name).checked) request[name] = true;
     if (request.priority === 5) delete request.priority;
-    request.preview_every ??= usualPreviews(request);
+    if (this.model?.modality === "image") request.preview_every ??= usualPreviews(request);
     if (this.loras.value.length) request.loras = this.loras.value;
     this.#addImages(request);
     return this.#addMetadata(request) && this.#fits(request) ? request : null;

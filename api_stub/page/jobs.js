@@ -61,7 +61,7 @@ function isStale(before, job) {
 }
 
 function merged(before, job) {
-  const kept = isLive(job) ? { preview: before.preview, aborting: before.aborting } : {};
+  const kept = isLive(job) ? { preview: before.preview, abort_requested: before.abort_requested || job.abort_requested } : {};
   const isBehind = job.status === "running" && job.attempt === before.attempt && before.progress.fraction > job.progress.fraction;
   const progress = isBehind ? { ...before.progress, eta_s: job.progress.eta_s } : job.progress;
   return { ...job, ...kept, progress };
@@ -73,8 +73,8 @@ function progressed(job, data) {
   return { ...job, status: "running", attempt: attempt ?? job.attempt, progress: { ...known, ...progress, eta_s: eta ?? known.eta_s } };
 }
 
-function moved(job, { status, attempt, worker, abort_requested: aborting }) {
-  if (TERMINAL.has(status)) return { ...job, aborting: job.aborting || status === "aborted" }; // `done` brings the record
+function moved(job, { status, attempt, worker, abort_requested = job.abort_requested }) {
+  if (TERMINAL.has(status)) return { ...job, abort_requested: job.abort_requested || status === "aborted" }; // `done` brings the record
   const progress = status === job.status ? job.progress : { ...job.progress, stage: status === "queued" ? "queued" : "loading", step: 0, fraction: 0 };
-  return { ...job, status, attempt: attempt ?? job.attempt, worker: worker ?? job.worker, aborting: aborting || job.aborting, progress };
+  return { ...job, status, attempt: attempt ?? job.attempt, worker: worker ?? job.worker, abort_requested, progress };
 }

@@ -55,7 +55,7 @@ export class Queue {
   }
 
   #update(row, job) {
-    const { request, progress, aborting } = job;
+    const { request, progress, abort_requested: aborting } = job;
     const eta = progress.eta_s == null ? "" : `, result in about ${seconds(progress.eta_s)}`;
     setText(row.querySelector(".where"), aborting ? "Aborting" : `${queuePlace(progress.queue_position)}${eta}`);
     const about = [request.model, `${request.width}×${request.height}`, `${request.num_inference_steps} steps`];

@@ -25,6 +25,6 @@ export function asPython(request) {
 }
 
 export function asJson(job) {
-  const { preview, aborting, ...record } = job;
+  const { preview, ...record } = job;
   return `${toJson(record, 2)}\n`;
 }

@@ -40,7 +40,7 @@ export const field = (name) => (name === "fps" ? "FPS" : name).replaceAll("_", "
 
 /** What a job is doing, in a few words. */
 export function doing(job) {
-  const { status, progress, aborting } = job;
+  const { status, progress, abort_requested: aborting } = job;
   if (aborting && (status === "queued" || status === "running")) return "Aborting";
   if (status === "queued") return queuePlace(progress.queue_position);
   if (status !== "running") return status === "succeeded" ? `Done in ${took(job)}` : STATUS[status];

@@ -8,7 +8,7 @@ import io
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,14 +98,17 @@ class Stack:
         progress = Progress(stage="denoising", step=step, num_steps=30, fraction=step / 40)
         self.client.store.report({(job.id, attempt): progress})
 
-    def succeed(self, job: Job, body: bytes, content_type: str, attempt: int | None = None) -> None:
+    def succeed(
+        self, job: Job, body: bytes, content_type: str, attempt: int | None = None, warnings: Sequence[str] = ()
+    ) -> None:
         attempt = attempt or self.claim(job)
         digest = hashlib.sha256(body).hexdigest()
         extension = content_type.partition("/")[2]
         store = ArtifactStore(self.settings)
         uri = store.put(object_key("", "", job.id, attempt, 0, extension), body, content_type, digest)
         output = Output(uri=uri, content_type=content_type, seed=7, size_bytes=len(body), sha256=digest)
-        outcome = Outcome(JobStatus.SUCCEEDED, outputs=[output], metrics=JobMetrics(total_ms=2_300, denoise_ms=1_900))
+        metrics = JobMetrics(total_ms=2_300, denoise_ms=1_900)
+        outcome = Outcome(JobStatus.SUCCEEDED, outputs=[output], warnings=warnings, metrics=metrics)
         assert self.client.store.finish(job.id, attempt, outcome) is Written.OK
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import time
+
 from playwright.sync_api import Page, expect
 
 from tasks.job import Job, JobError, JobStatus
 from tasks.store import Outcome
+from tasks.webhook_queue import WebhookQueue
 from tests.e2e.page_stack import Stack
 
 
@@ -36,6 +40,39 @@ def test_dead_letters_are_read_retried_and_purged(page: Page, stack: Stack) -> N
     expect(letter).to_be_hidden()
     assert not {retried.id, purged.id} & set(stack.client.store.dead_letters())
     stack.client.abort(again.id)
+
+
+def give_up(stack: Stack, prompt: str) -> str:
+    """A job whose receiver refused for good, as the queue keeps it; a sender of the real worker is about."""
+    job = stack.submit(prompt)
+    stack.client.abort(job.id)
+    letter = {"receiver": "https://hooks.example", "status": 410, "error": "status 410", "tries": 3}
+    stack.client._redis.hset("safelight:webhook_letters", job.id, json.dumps(letter))
+    stack.client._redis.zadd("safelight:webhooks_dead", {job.id: int(time.time() * 1000)})
+    return job.id
+
+
+def test_webhooks_are_delivered_again_and_purged(page: Page, stack: Stack) -> None:
+    page.get_by_role("link", name="System").click()
+    expect(page.get_by_role("heading", name="Queues")).to_be_visible()
+    expect(page.get_by_role("heading", name="Webhooks that were given up")).to_be_hidden()
+    again, purged = give_up(stack, "told again"), give_up(stack, "never told")
+    letter = page.locator(f"#undelivered [data-id='{again}']")
+    expect(letter.get_by_text("status 410")).to_be_visible()
+    expect(letter.get_by_role("heading", name="https://hooks.example")).to_be_visible()
+    letter.get_by_role("button", name="Job").click()
+    expect(page.get_by_role("dialog", name="told again")).to_be_visible()
+    page.keyboard.press("Escape")
+    letter.get_by_role("button", name="Deliver again").click()
+    expect(letter).to_be_hidden()
+    queue = WebhookQueue(stack.client._redis, stack.settings.key_prefix)
+    assert queue.dead() == [purged]
+
+    letter = page.locator(f"#undelivered [data-id='{purged}']")
+    letter.get_by_role("button", name="Purge").click()
+    letter.get_by_role("button", name="Click again to purge it").click()
+    expect(page.get_by_role("heading", name="Webhooks that were given up")).to_be_hidden()
+    assert queue.dead() == []
 
 
 def test_a_worker_is_asked_to_drain(page: Page, stack: Stack) -> None:

@@ -7,6 +7,8 @@ from playwright.sync_api import Browser, Page, expect
 from pydantic import SecretStr
 
 from api_stub.testing import running_api
+from tasks.job import JobStatus
+from tasks.store import Outcome
 from tests.e2e.page_stack import WORKER, Stack, picture, tab
 
 LONG = "Donaudampfschifffahrtsgesellschaftskapitänsmütze" * 3
@@ -139,6 +141,43 @@ def test_an_api_that_is_away_is_told_and_found_again(page: Page, stack: Stack) -
     expect(page.locator("#prompt")).to_have_value("while it is away")
     stack.client.abort(job.id)
     expect(page.get_by_role("article", name="made meanwhile").get_by_text("Aborted")).to_be_visible()
+
+
+def test_a_wish_to_end_is_seen_by_who_comes_later(page: Page, stack: Stack) -> None:
+    job = stack.submit("unwanted")
+    attempt = stack.claim(job)
+    stack.client.abort(job.id)
+    page.reload()
+    card = page.get_by_role("article", name="unwanted")
+    expect(card.get_by_text("Aborting")).to_be_visible()
+    expect(card.get_by_role("button", name="Abort")).to_be_disabled()
+    stack.client.store.finish(job.id, attempt, Outcome(JobStatus.ABORTED))
+    expect(card.get_by_text("Aborted")).to_be_visible()
+
+
+def test_a_wish_to_end_that_was_not_heard_can_be_told_again(page: Page, stack: Stack) -> None:
+    job = stack.submit("unheard", group="unheard")
+    attempt = stack.claim(job)
+    button = page.get_by_role("article", name="unheard").get_by_role("button", name="Abort")
+    expect(button).to_be_visible()
+    page.context.set_offline(True)
+    button.click()
+    expect(page.get_by_text("The API does not answer. Trying again…")).to_be_visible()
+    expect(button).to_be_enabled()
+    page.context.set_offline(False)
+    button.click()
+    expect(page.get_by_role("article", name="unheard").get_by_text("Aborting")).to_be_visible()
+    stack.client.store.finish(job.id, attempt, Outcome(JobStatus.ABORTED))
+
+
+def test_only_previews_that_somebody_asked_for_are_missed(page: Page, stack: Stack) -> None:
+    missing = ["no previews: a model has them for pictures, from its first finished one on"]
+    for prompt, every in (("by itself", 2), ("on request", 5)):
+        job = stack.submit(prompt, group="previews", num_inference_steps=16, preview_every=every)
+        stack.succeed(job, picture(), "image/png", warnings=missing)
+    only(page, "previews")
+    expect(page.get_by_role("article", name="on request").get_by_text("1 warning: no previews")).to_be_visible()
+    expect(page.get_by_role("article", name="by itself").locator(".warned")).to_be_hidden()
 
 
 def test_workers_and_queues(page: Page, stack: Stack) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -28,18 +29,25 @@ def run(name: str, language: str, index: int = 0) -> str:
     return snippets(language, pages=[ROOT / name])[index].text
 
 
-@pytest.mark.parametrize(
-    ("page", "index", "pattern"),
-    [
-        ("README.md", 0, r"succeeded \['http"),
-        ("README.md", 1, r"[0-9a-f-]{36}\n"),
-        ("docs/tutorial.md", 0, r"queued\nsucceeded \['http"),
-        ("docs/reference/python.md", 0, r"succeeded \['http"),
-    ],
+PYTHON = (
+    ("README.md", 0, r"succeeded \['http"),
+    ("README.md", 1, r"[0-9a-f-]{36}\n"),
+    ("docs/tutorial.md", 0, r"queued\nsucceeded \['http"),
+    ("docs/reference/python.md", 0, r"succeeded \['http"),
 )
+
+
+@pytest.mark.parametrize(("page", "index", "pattern"), PYTHON)
 def test_python(page: str, index: int, pattern: str, capsys: pytest.CaptureFixture[str]) -> None:
     exec(compile(run(page, "python", index), page, "exec"), {"__name__": "__main__"})
     assert re.match(pattern, capsys.readouterr().out)
+
+
+def test_no_python_of_our_pages_is_left_out() -> None:
+    elsewhere = {"docs/migrating.md": 2, "engine/models/tiny/README.md": 1}  # test_migrating.py, test_tiny_model.py
+    counted = Counter(str(snippet.page.relative_to(ROOT)) for snippet in snippets("python"))
+    here = Counter(page for page, _, _ in PYTHON)
+    assert counted == here + Counter(elsewhere)
 
 
 def test_the_curl_of_the_readme(at: Stand, tmp_path: Path) -> None:

@@ -43,3 +43,10 @@ def test_the_card_states_what_was_measured() -> None:
     assert card.startswith("---\nlicense: apache-2.0\n")
     for row in ("scenes", "one object", "two objects", "counts"):
         assert re.search(rf"\| {row} \|.*\d+ of \d+.*\|", card), row
+
+
+def test_the_example_of_the_card_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    (code,) = re.findall(r"^```python\n(.*?)^```", (FOLDER / "README.md").read_text(), re.DOTALL | re.MULTILINE)
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.chdir(FOLDER.parents[2])
+    exec(code.replace("num_inference_steps=20", "num_inference_steps=2"))
