@@ -123,8 +123,9 @@ def _progress(snapshot: Snapshot, status: JobStatus, request: GenerationRequest)
 
 
 def _eta_s(snapshot: Snapshot, status: JobStatus, request: GenerationRequest, progress: Progress) -> float | None:
-    """None where nobody can know: no live worker serves the model, nothing is measured, the estimate has run out."""
-    if not snapshot.speeds:
+    """None where nobody can know: no live worker serves the model, nothing is measured, the estimate has run out. Nor
+    will there be a result once the job's end is wanted."""
+    if not snapshot.speeds or snapshot.abort_wanted:
         return None
     if status is JobStatus.QUEUED and snapshot.load is not None:
         return _rounded(_queued_eta_s(snapshot, snapshot.load, request))

@@ -247,8 +247,12 @@ def parse_request(data: dict[str, Any] | GenerationRequest) -> GenerationRequest
 
 
 FIELD_WORDS = FieldWords(GenerationRequest.model_fields, LoraRequest.model_fields)
-#: Of messages that speak of Python to somebody who sent JSON.
+#: Of messages that speak of Python, or of its parser, to somebody who sent JSON.
 _PLAIN_WORDS = {
+    **dict.fromkeys(("int_type", "int_parsing", "int_from_float"), "must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "must be a number"),
+    **dict.fromkeys(("bool_type", "bool_parsing"), "must be true or false"),
+    "string_type": "must be text",
     "model_type": "must be an object",
     "dict_type": "must be an object",
     "tuple_type": "must be a list",

@@ -70,7 +70,7 @@ export class Card {
     const words = doing(job);
     setText(parts.stage, words);
     parts.bar.setAttribute("aria-valuetext", words);
-    setText(parts.eta, isLive(job) && job.progress.eta_s != null ? `about ${seconds(job.progress.eta_s)} left` : "");
+    setText(parts.eta, isLive(job) && !job.abort_requested && job.progress.eta_s != null ? `about ${seconds(job.progress.eta_s)} left` : "");
   }
 
   #preview() {

@@ -59,7 +59,7 @@ export class Detail {
   update(job) {
     if (job.id !== this.#id) return;
     this.dialog.dataset.status = job.status;
-    const eta = isLive(job) && job.progress.eta_s != null ? `, about ${seconds(job.progress.eta_s)} left` : "";
+    const eta = isLive(job) && !job.abort_requested && job.progress.eta_s != null ? `, about ${seconds(job.progress.eta_s)} left` : "";
     setText(this.state, `${doing(job)}${eta}`);
     this.bar.hidden = !isLive(job);
     this.bar.style.setProperty("--f", job.progress.fraction);

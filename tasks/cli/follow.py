@@ -35,17 +35,19 @@ class Seen:
     events: tuple[Event, ...] = ()
 
 
-def follow(client: Client, job_ids: Sequence[str], board: Board, *, aborts: bool = False) -> list[Job]:
+def follow(
+    client: Client, job_ids: Sequence[str], board: Board, *, aborts: bool = False, group: str | None = None
+) -> list[Job]:
     """Show progress until every job has ended; the jobs as they ended, in the order of the ids.
 
-    `aborts`: Ctrl-C ends the jobs, and the following goes on until they have ended.
+    `aborts`: Ctrl-C ends the jobs, and the following goes on until they have ended. `group`: of all of them.
     """
     ends: dict[str, Job] = {}
     try:
         with board:
             _show(client, job_ids, board, ends, aborts=aborts)
     except KeyboardInterrupt:
-        _say_goodbye([job_id for job_id in job_ids if job_id not in ends])
+        _say_goodbye([job_id for job_id in job_ids if job_id not in ends], group)
         raise
     return [ends[job_id] for job_id in dict.fromkeys(job_ids)]
 
@@ -128,9 +130,15 @@ class _Round:
             self._news.setdefault(job_id, []).append(event)
 
 
-def _say_goodbye(job_ids: Sequence[str]) -> None:
-    if job_ids:
-        names = shlex.join(job_ids[:_MAX_NAMED]) + (" ..." if len(job_ids) > _MAX_NAMED else "")
-        which = "the job goes on" if len(job_ids) == 1 else f"{len(job_ids)} jobs go on"
-        note(f"\n{which}; to come back: safelight watch {names}")
-        note(f"to end {'it' if len(job_ids) == 1 else 'them'} instead: safelight abort {names}")
+def _say_goodbye(job_ids: Sequence[str], group: str | None) -> None:
+    """Commands to paste: of many jobs none that names each."""
+    if not job_ids:
+        return
+    is_one = len(job_ids) == 1
+    named = shlex.join(job_ids) if len(job_ids) <= _MAX_NAMED else ""
+    if not named and group is not None:
+        named = f"--group {shlex.quote(group)}"
+    which = "the job goes on" if is_one else f"{len(job_ids)} jobs go on"
+    note(f"\n{which}; to come back: safelight watch {named or '--all'}")
+    if named:
+        note(f"to end {'it' if is_one else 'them'} instead: safelight abort {named}")

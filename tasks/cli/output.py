@@ -97,7 +97,8 @@ def rest_of(job: Job) -> str:
     place = {None: "", 0: "next"}.get(progress.queue_position, f"{progress.queue_position} ahead")
     eta = "" if progress.eta_s is None else f"about {duration(progress.eta_s)}"
     attempt = f"attempt {job.attempt + (job.status.value == 'queued')}" if _is_again(job) else ""
-    return ", ".join(part for part in ("aborting" if job.abort_requested else "", place, eta, attempt) if part)
+    parts = ("aborting", attempt) if job.abort_requested else (place, eta, attempt)
+    return ", ".join(part for part in parts if part)
 
 
 def _is_again(job: Job) -> bool:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from tasks.cli.connect import note, open_client, settings_here
-from tasks.cli.output import AsJson, print_json, print_table, screen_width
+from tasks.cli.output import AsJson, duration, print_json, print_table, screen_width
 
 if TYPE_CHECKING:
     from tasks.models import ModelSpec
@@ -45,6 +45,16 @@ def _row(spec: ModelSpec) -> dict[str, Any]:
     }
 
 
+def _jobs(number: int) -> str:
+    return f"{number} job{'s' * (number != 1)}"
+
+
+def _queue(stats: dict[str, Any]) -> dict[str, Any]:
+    oldest_s = stats["oldest_s"]
+    waits = "–" if oldest_s is None else duration(oldest_s)
+    return {name: stats[name] for name in ("model", "queued", "running")} | {"oldest waits": waits}
+
+
 def queues(*, as_json: AsJson = False) -> None:
     """Show how many jobs wait and run for each model, outputs of each tenant if there are several, and the workers.
 
@@ -62,13 +72,10 @@ def queues(*, as_json: AsJson = False) -> None:
     if as_json:
         print_json({"queues": stats, "tenants": tenants, "workers": workers})
         return
-    rows = [{name: value for name, value in queue.items() if name != "priorities"} for queue in stats]
-    print_table(
-        [{**queue, "oldest_s": "" if queue["oldest_s"] is None else f"{queue['oldest_s']:.1f}"} for queue in rows]
-    )
+    print_table([_queue(queue) for queue in stats])
     if [tenant["tenant"] for tenant in tenants] not in ([], [DEFAULT_TENANT]):
         print_table([{name: "" if value is None else value for name, value in tenant.items()} for tenant in tenants])
     for worker in workers:
-        print(f"worker {worker['name']}: {worker.get('state')}, {worker.get('jobs', 0)} jobs")
+        print(f"worker {worker['name']}: {worker.get('state')}, {_jobs(worker.get('jobs', 0))}")
     if not workers:
         note("no worker is up, or none has loaded its models yet; to start one: safelight worker")

@@ -43,6 +43,8 @@ class Following:
     aborts: bool = False
     #: With JSON: every event, not just each job as it ends.
     events: bool = False
+    #: What the jobs have in common, if anything.
+    group: str | None = None
 
 
 def watch(
@@ -73,22 +75,24 @@ def watch(
         if not ids:
             note("no job waits or runs" + ("" if group is None else f" in group {group}"))
             return
-        see_through(client, ids, Following(output, preview, as_json, abort_on_interrupt, events=True))
+        see_through(client, ids, Following(output, preview, as_json, abort_on_interrupt, events=True, group=group))
 
 
 def _live(client: Client, group: str | None) -> list[str]:
     """Ids of jobs that wait or run now, oldest first."""
     from tasks.job import JobStatus
 
-    found: dict[str, None] = {}
+    found: dict[str, Job] = {}
     for status in (JobStatus.QUEUED, JobStatus.RUNNING):  # in the order of a job's life: one that moves on is met again
         cursor = None
         while True:
             page = client.store.list(status=status, group=group, limit=1_000, cursor=cursor)
-            found |= dict.fromkeys(job.id for job in page.jobs)
+            found |= {job.id: job for job in page.jobs}
             if (cursor := page.cursor) is None:
                 break
-    return sorted(found)
+    # Those of one call have one time, and random ids: their order is that of the lists, which have the newest first.
+    oldest_first = list(found)[::-1]
+    return sorted(oldest_first, key=lambda job_id: found[job_id].created_at)
 
 
 def see_through(client: Client, job_ids: Sequence[str], how: Following, tell: Tell | None = None) -> NoReturn:
@@ -98,7 +102,7 @@ def see_through(client: Client, job_ids: Sequence[str], how: Following, tell: Te
 
     pictures = None if how.as_json else pictures_here(how.preview)
     board = _board(len(job_ids), how, pictures, tells_ends=tell is None)
-    jobs = follow(client, job_ids, board, aborts=how.aborts)
+    jobs = follow(client, job_ids, board, aborts=how.aborts, group=how.group)
     if not board.tells_ends:
         tell(jobs) if tell is not None else _print_jobs(jobs)
     if how.output is not None:

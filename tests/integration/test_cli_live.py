@@ -23,7 +23,7 @@ import pytest
 from PIL import Image
 
 from tasks import Client
-from tasks.job import JobStatus, Progress
+from tasks.job import Job, JobStatus, Progress
 from tasks.settings import Settings
 from tests.integration.test_cli import PICTURE, Cli, cli, client, worker
 
@@ -156,6 +156,28 @@ def test_watch_all_json_tells_every_event(cli: Cli, client: Client, settings: Se
     assert {line["id"] for line in done} == ids
     assert all(line["status"] == "succeeded" and line["outputs"] for line in done)
     assert cli("watch", "--all").code == 0
+
+
+def test_many_jobs_are_followed_in_their_order_and_left_with_a_word_for_all(
+    cli: Cli, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = client.submit_many({"prompt": f"{n}", "group": "a crowd"} for n in range(12))
+    seen: list[str] = []
+
+    def interrupted(_self: object, job: Job, _events: object = ()) -> None:
+        seen.append(job.id)
+        if len(seen) == 12:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("tasks.cli.board.LineBoard.show", interrupted)
+    for words, again, end in (
+        (["--group", "a crowd"], "safelight watch --group 'a crowd'\n", "safelight abort --group 'a crowd'\n"),
+        (["--all"], "safelight watch --all\n", "--all\n"),
+    ):
+        seen.clear()
+        said = cli("watch", *words)
+        assert seen == [job.id for job in jobs]
+        assert said.code == 130 and again in said.err and said.err.endswith(end)
 
 
 def test_a_batch(cli: Cli, client: Client, settings: Settings, tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def test_a_bar_says_stage_step_time_and_attempt() -> None:
     assert "queued" in queued and "3 ahead, about 5 min" in queued
     assert "next" in bar_line(a_job("queued", progress=Progress(queue_position=0)), 80).plain
     wanted = a_job("running", progress=RUNNING, abort_requested=True)
-    assert "aborting, about 12 s" in bar_line(wanted, 80).plain and "aborting" in job_line(wanted)
+    assert bar_line(wanted, 80).plain.endswith("aborting") and "aborting" in job_line(wanted)
 
 
 def test_columns_of_bars_stand_below_each_other() -> None:

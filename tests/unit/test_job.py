@@ -47,6 +47,13 @@ def test_a_job_reads_back_from_its_own_json() -> None:
     assert Job.model_validate(job.to_json()) == job
 
 
+def test_no_result_is_promised_of_a_job_whose_end_is_wanted() -> None:
+    record = {"request": encode_request(parse_request({"prompt": "x"})), "status": "queued", "attempt": "0"}
+    snapshot = Snapshot("a", record | {"created": "1"}, 500, LOAD, 2.0, 1, UNMEASURED, abort_wanted=True)
+    job = decode_job(snapshot)
+    assert (job.abort_requested, job.progress.eta_s) == (True, None)
+
+
 @given(st.integers(0, 2**48 - 1), st.integers(0, 2**48 - 1))
 def test_ids_sort_by_time(first: int, second: int) -> None:
     one, other = new_job_id(first), new_job_id(second)

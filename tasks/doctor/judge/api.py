@@ -81,4 +81,5 @@ def _workers(theirs: frozenset[str] | None, ours: frozenset[str] | None) -> Find
     if (theirs or ours) and not theirs & ours:
         found = f"the API sees {len(theirs)} workers and this shell {len(ours)}, none in common"
         return fail(check, found, "give both the same SAFELIGHT_REDIS_URL and SAFELIGHT_KEY_PREFIX")
-    return ok(check, f"the same {len(ours)} workers as here" if ours else "no workers there, nor here")
+    many = f"{len(ours)} worker{'s' * (len(ours) != 1)}"
+    return ok(check, f"it sees the {many} seen here" if ours else "no workers there, nor here")
