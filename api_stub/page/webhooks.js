@@ -2,7 +2,7 @@
 
 import { Problem, api } from "./api.js";
 import { $, el, setText, twoStep } from "./dom.js";
-import { moment, plural, shorten } from "./words.js";
+import { moment, shorten } from "./words.js";
 
 export class Webhooks {
   #rows = new Map();
@@ -33,7 +33,7 @@ export class Webhooks {
 
   #count() {
     $("webhooks-section").hidden = this.#rows.size === 0;
-    setText($("webhooks-count"), String(this.#rows.size));
+    setText($("webhooks-count"), this.#rows.size === 1 ? "1 delivery" : `${this.#rows.size} deliveries`);
   }
 
   #row({ id, receiver, error, tries, died_at: diedAt }) {

@@ -15,8 +15,10 @@ _NEARLY_FULL = 0.85
 
 def judge_file(error: str | None, path: str | None, names: Sequence[str]) -> Finding:
     if error is not None:
-        found, _, remedy = error.partition(": ")
-        return fail("models.file", error, "correct this entry" if remedy else f"correct {found}")
+        entry, colon, _ = error.partition(": ")
+        if entry == "SAFELIGHT_MODELS":  # the file, and nothing in it
+            return fail("models.file", error, "correct SAFELIGHT_MODELS, or unset it for the bundled model")
+        return fail("models.file", error, "correct this entry" if colon else f"correct {entry}")
     listed = ", ".join(names)
     if path is None:
         return ok("models.file", f"SAFELIGHT_MODELS is unset: the bundled model, {listed}")
