@@ -31,6 +31,8 @@ class Stored:
     #: Members of every index that live jobs are in, by key without its prefix.
     live_indexes: Mapping[str, frozenset[str]]
     statuses: Mapping[str, frozenset[str]]
+    #: Keys of what is counted for tenants and groups, and of whose turn it is.
+    books: Sequence[str]
     #: Idempotency key -> job id.
     keys: Mapping[str, str]
     num_unacked: int
@@ -54,6 +56,7 @@ def read_stored(settings: Settings) -> Stored:
             live_indexes=members("queue", "line", "running", "hints", "leases", "live")
             | {name: frozenset({name.removeprefix("abort:")}) for name in names if name.startswith("abort:")},
             statuses={name.removeprefix("status:"): ids for name, ids in members("status").items()},
+            books=[name for name in names if name.split(":")[0] in ("rows", "turns", "rested", "clock")],
             keys={
                 name.removeprefix("idem:"): str(client.get(prefix + name)) for name in names if name.startswith("idem:")
             },
