@@ -138,7 +138,7 @@ class Spool:
         return sum(entry.size_bytes for entry in self._files((_LIVE, _FAILED, _TEMPORARY)))
 
     def _path(self, job_id: str, job: Job, suffix: str) -> Path:
-        """Two systems may have jobs of one id. Some file systems know no case: what the name says is in the digest too."""
+        """Systems may have jobs of one id, and some file systems know no case: the digest tells all of them apart."""
         digest = hashlib.sha256(f"{self.system}\n{job_id}\n{encode_request(job.request)}".encode()).hexdigest()
         return self._folder / f"{job_id}.{digest[:24]}{suffix}"
 

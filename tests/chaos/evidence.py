@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,7 +79,9 @@ def _objects(settings: Settings) -> dict[str, bytes]:
     )
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=settings.s3_bucket)
     keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
-    return {key: client.get_object(Bucket=settings.s3_bucket, Key=key)["Body"].read() for key in keys}
+    with ThreadPoolExecutor(8) as threads:
+        bodies = threads.map(lambda key: client.get_object(Bucket=settings.s3_bucket, Key=key)["Body"].read(), keys)
+        return dict(zip(keys, bodies, strict=True))
 
 
 def read_steps(path: Path, monotonic_to_wall_ms: float) -> dict[str, Sequence[Step]]:

@@ -93,7 +93,7 @@ def make_plan(seed: int, seconds: float, num_jobs: int, webhook_url: str, withou
     """The same for the same arguments, but for the receiver's port. Faults of the kinds `without` do not happen."""
     chance = random.Random(seed)
     jobs = [_job(chance, number, chance.uniform(0, seconds), webhook_url) for number in range(num_jobs)]
-    faults = tuple(fault for fault in _faults(chance, seconds) if fault.kind not in without)
+    faults = tuple(fault for fault in _faults(random.Random(f"faults {seed}"), seconds) if fault.kind not in without)
     return Plan(seed, seconds, tuple(sorted(jobs, key=lambda job: job.at_s)), faults)
 
 
@@ -147,12 +147,12 @@ def _faults(chance: random.Random, seconds: float) -> list[Fault]:
         at_s += 2 * LEASE_S + 1 if is_calm else 0.0
         if at_s > seconds - 1:
             break
-        faults.append(_fault(chance, at_s, kind))
+        faults.append(_fault(chance, at_s, seconds, kind))
         at_s += LEASE_S + 6 if is_calm else min(chance.expovariate(1 / 1.2), 3.0)
     return faults
 
 
-def _fault(chance: random.Random, at_s: float, kind: FaultKind) -> Fault:
+def _fault(chance: random.Random, at_s: float, ends_s: float, kind: FaultKind) -> Fault:
     part = kind.split()
     targets: tuple[str, ...] = ("all",)
     for_s, amount = chance.uniform(0.3, 3.0), 0.0
@@ -172,4 +172,4 @@ def _fault(chance: random.Random, at_s: float, kind: FaultKind) -> Fault:
         for_s = chance.choice([0.5, 1.0, 1.5 * LEASE_S, 2.5 * LEASE_S])
     if kind == "redis silent":
         for_s = chance.uniform(1.0, 6.0)
-    return Fault(round(at_s, 3), kind, chance.choice(targets), round(for_s, 3), amount)
+    return Fault(round(at_s, 3), kind, chance.choice(targets), round(min(for_s, ends_s - at_s), 3), amount)

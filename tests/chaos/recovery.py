@@ -6,6 +6,7 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from tests.chaos.plan import PLACES
 from tests.chaos.shares import has_room, limits_of
@@ -51,7 +52,7 @@ def _hindered_ms(evidence: Evidence, every: dict[str, list[Life]], job_id: str, 
     cuts = sorted({from_ms, until_ms, *(edge for edge in edges if from_ms < edge < until_ms)})
     return sum(
         end - begin
-        for begin, end in zip(cuts, cuts[1:], strict=False)
+        for begin, end in pairwise(cuts)
         if not _could_take(evidence, every, job_id, lost.host, (begin + end) / 2)
     )
 

@@ -8,8 +8,8 @@ from collections import Counter
 from importlib.metadata import version
 
 from tests.chaos.plan import LEASE_S, TENANTS
-from tests.chaos.run import Outcome
 from tests.chaos.recovery import recoveries, spread_s
+from tests.chaos.run import Outcome
 from tests.chaos.story import lives
 from tests.chaos.verdict import RULES, Violation
 

@@ -76,16 +76,8 @@ def run_chaos(home: Path, *, seed: int, seconds: float, num_jobs: int) -> Outcom
         )
         starts = {name: ward.num_starts for name, ward in processes.wards.items()}
         exits = Counter(code for ward in processes.wards.values() for code in ward.exits)
-        return Outcome(
-            plan,
-            evidence,
-            faults.done,
-            starts,
-            exits,
-            quiet_s,
-            processes.num_logged("No space left on device"),
-            processes.logs(),
-        )
+        num_disk_full = processes.num_logged("No space left on device")
+        return Outcome(plan, evidence, faults.done, starts, exits, quiet_s, num_disk_full, processes.logs())
 
 
 def _wait_for_workers(processes: Processes) -> None:
