@@ -6,19 +6,19 @@ import statistics
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 
 from tests.chaos.plan import PLACES
 from tests.chaos.shares import has_room, limits_of
-from tests.chaos.story import Evidence, Life, lives
+from tests.chaos.story import Evidence, Life, lives, waits
 
-_CRASHES_TO_SOLO = 2
+_CRASHES_TO_SOLO, _PRIORITY_WORTH_MS = 2, 60_000
 
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
     """Of a job whose worker was killed: ms from the death to being queued again, to its next attempt, and to that
-    without the time in which the other worker could not take it."""
+    without the time in which the other worker could not take it or others came first."""
 
     job_id: str
     is_calm: bool
@@ -27,49 +27,76 @@ class Recovery:
     unhindered_ms: float | None = None
 
 
-def recoveries(evidence: Evidence) -> list[Recovery]:
-    every = {job_id: lives(evidence, job_id) for job_id in evidence.accepted}
-    found: list[Recovery] = []
-    for death in evidence.deaths:
-        for job_id, mine in every.items():
+class Course:
+    """Where every job was at any moment."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self._evidence = evidence
+        self.lives = {job_id: lives(evidence, job_id) for job_id in evidence.accepted}
+        self._waits = {job_id: waits(evidence, job_id) for job_id in evidence.accepted}
+        spans = [(life.began_ms, life.ended_ms) for mine in self.lives.values() for life in mine]
+        spans += [span for mine in self._waits.values() for span in mine]
+        self._edges = {edge for span in spans for edge in span}
+
+    def hindered_ms(self, job_id: str, from_ms: float, until_ms: float, dead: str) -> float:
+        """How much of the time no worker but the dead one could have taken the job, or others were before it."""
+        cuts = sorted({from_ms, until_ms, *(edge for edge in self._edges if from_ms < edge < until_ms)})
+        return sum(
+            end - begin
+            for begin, end in pairwise(cuts)
+            if not self._is_first((begin + end) / 2, job_id) or not self._has_place((begin + end) / 2, job_id, dead)
+        )
+
+    def _line(self, job_id: str) -> tuple[str, str]:
+        planned = self._evidence.by_id[job_id].planned
+        return planned.tenant, planned.body["model"]
+
+    def _place(self, job_id: str) -> float:
+        priority = self._evidence.by_id[job_id].planned.body["priority"]
+        return int(self._evidence.record(job_id)["created"]) - priority * _PRIORITY_WORTH_MS
+
+    def _is_first(self, at_ms: float, job_id: str) -> bool:
+        """Of its tenant's jobs that wait for the model."""
+        return not any(
+            self._line(other) == self._line(job_id) and self._place(other) < self._place(job_id)
+            for other, mine in self._waits.items()
+            if any(begin <= at_ms < end for begin, end in mine)
+        )
+
+    def _has_place(self, at_ms: float, job_id: str, dead: str) -> bool:
+        """On the other worker, which has no job in quarantine, and within the limits of the job's tenant and group."""
+        running, in_hand = Counter[str](), 0
+        for other, mine in self.lives.items():
+            planned = self._evidence.by_id[other].planned
             for at, life in enumerate(mine):
+                if not life.began_ms <= at_ms < life.ended_ms:
+                    continue
+                running.update(dict.fromkeys(limits_of(planned), planned.body["num_outputs"]))
+                in_hand += life.host != dead
+                if life.host != dead and sum(earlier.lapsed for earlier in mine[:at]) >= _CRASHES_TO_SOLO:
+                    return False
+        return in_hand < PLACES and has_room(running, self._evidence.by_id[job_id].planned)
+
+
+def recoveries(evidence: Evidence) -> list[Recovery]:
+    course, found = Course(evidence), list[Recovery]()
+    for death in evidence.deaths:
+        for job_id, mine in course.lives.items():
+            for life, following in zip_longest(mine, mine[1:]):
                 if life.pid == death.pid and life.lapsed and life.began_ms <= death.at_ms < life.ended_ms:
-                    requeued_ms = life.ended_ms - death.at_ms
-                    if at + 1 == len(mine):
-                        found.append(Recovery(job_id, death.is_calm, requeued_ms))
-                        continue
-                    began_ms = mine[at + 1].began_ms
-                    hindered_ms = _hindered_ms(evidence, every, job_id, life, began_ms)
-                    restarted_ms = began_ms - death.at_ms
-                    found.append(Recovery(job_id, death.is_calm, requeued_ms, restarted_ms, restarted_ms - hindered_ms))
+                    found.append(_recovery(course, job_id, death.at_ms, death.is_calm, life, following))
     return found
 
 
-def _hindered_ms(evidence: Evidence, every: dict[str, list[Life]], job_id: str, lost: Life, until_ms: float) -> float:
-    """How much of the time from the lost attempt's end on no worker but the dead one could have taken the job."""
-    from_ms = lost.ended_ms
-    edges = {edge for mine in every.values() for life in mine for edge in (life.began_ms, life.ended_ms)}
-    cuts = sorted({from_ms, until_ms, *(edge for edge in edges if from_ms < edge < until_ms)})
-    return sum(
-        end - begin
-        for begin, end in pairwise(cuts)
-        if not _could_take(evidence, every, job_id, lost.host, (begin + end) / 2)
-    )
-
-
-def _could_take(evidence: Evidence, every: dict[str, list[Life]], job_id: str, dead: str, at_ms: float) -> bool:
-    """Whether the other worker had a place free, no job in quarantine, and the job's tenant and group had room."""
-    running, in_hand = Counter[str](), 0
-    for other, mine in every.items():
-        planned = evidence.by_id[other].planned
-        for at, life in enumerate(mine):
-            if not life.began_ms <= at_ms < life.ended_ms:
-                continue
-            running.update(dict.fromkeys(limits_of(planned), planned.body["num_outputs"]))
-            in_hand += life.host != dead
-            if life.host != dead and sum(earlier.lapsed for earlier in mine[:at]) >= _CRASHES_TO_SOLO:
-                return False
-    return in_hand < PLACES and has_room(running, evidence.by_id[job_id].planned)
+def _recovery(
+    course: Course, job_id: str, died_ms: float, is_calm: bool, lost: Life, following: Life | None
+) -> Recovery:
+    requeued_ms = lost.ended_ms - died_ms
+    if following is None:
+        return Recovery(job_id, is_calm, requeued_ms)
+    restarted_ms = following.began_ms - died_ms
+    hindered_ms = course.hindered_ms(job_id, lost.ended_ms, following.began_ms, lost.host)
+    return Recovery(job_id, is_calm, requeued_ms, restarted_ms, restarted_ms - hindered_ms)
 
 
 def spread_s(values: Sequence[float]) -> str:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import zip_longest
 
 from tests.chaos.evidence import Step, Stored
 from tests.chaos.processes import Death
@@ -71,10 +72,19 @@ def lives(evidence: Evidence, job_id: str) -> list[Life]:
         for error in json.loads("[" + evidence.record(job_id).get("errors", "") + "]")
         if error["type"] == "worker_lost"
     }
+    return [
+        Life(move.attempt, move.at_ms, ended_ms, move.attempt in lost, move.worker)
+        for move, ended_ms in _stays(evidence, job_id, "running")
+    ]
+
+
+def waits(evidence: Evidence, job_id: str) -> list[tuple[float, float]]:
+    """From when to when it was queued."""
+    return [(move.at_ms, ended_ms) for move, ended_ms in _stays(evidence, job_id, "queued")]
+
+
+def _stays(evidence: Evidence, job_id: str, status: str) -> Iterator[tuple[Move, float]]:
     moves = [move for move in evidence.moves.get(job_id, []) if move.type == "status" and not move.is_wish]
-    found = []
-    for at, move in enumerate(moves):
-        if move.status == "running":
-            ended_ms = moves[at + 1].at_ms if at + 1 < len(moves) else float("inf")
-            found.append(Life(move.attempt, move.at_ms, ended_ms, move.attempt in lost, move.worker))
-    return found
+    for move, after in zip_longest(moves, moves[1:]):
+        if move.status == status:
+            yield move, float("inf") if after is None else after.at_ms

@@ -56,7 +56,7 @@ def test_the_script_gives_the_same_answers(twins: Callable[[Setup], tuple[Lab, L
     """Along paths of the search, drawn by hypothesis, on to more actions of its choice."""
     paths = explored(setup.is_limited).paths
 
-    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.integers(0, len(paths) - 1), st.lists(st.integers(0, 999), max_size=12))
     def along(at: int, more: list[int]) -> None:
         worlds = [World(lab.store, lab.clock, setup) for lab in twins(setup)]

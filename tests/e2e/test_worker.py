@@ -39,7 +39,7 @@ def ended(running: Fleet, jobs: list[Job], timeout_s: float = 60) -> list[Job]:
 def test_a_mixed_load_succeeds_with_verified_objects_in_the_process_that_has_the_model(
     settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Reports ApeRAG#331 and celery#3802: a child that Celery forks can neither use CUDA nor share a model."""
+    """Report ApeRAG#331: a child that Celery forks can neither use CUDA nor share a model."""
     for variable in ("CELERYD_POOL", "CELERY_WORKER_POOL", "CELERY_CUSTOM_WORKER_POOL"):
         monkeypatch.setenv(variable, "celery.concurrency.prefork:TaskPool")
     steps = tmp_path / "steps.log"
