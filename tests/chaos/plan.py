@@ -68,6 +68,7 @@ FaultKind = Literal[
 #: These wait until both workers serve, and have the stage to themselves. A zombie is frozen until another worker runs
 #: what it held, and then goes on.
 CALM: tuple[FaultKind, ...] = ("kill worker in calm", "zombie")
+CALM_S = LEASE_S + 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ def _faults(chance: random.Random, seconds: float) -> list[Fault]:
         if at_s > seconds - 1:
             break
         faults.append(_fault(chance, at_s, seconds, kind))
-        at_s += LEASE_S + 6 if is_calm else min(chance.expovariate(1 / 1.2), 3.0)
+        at_s += CALM_S if is_calm else min(chance.expovariate(1 / 1.2), 3.0)
     return faults
 
 

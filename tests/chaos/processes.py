@@ -21,6 +21,7 @@ from tasks.settings import Settings
 from tests.chaos.disk import SmallDisk
 from tests.chaos.plan import (
     APIS,
+    CALM_S,
     LEASE_S,
     LOOK_AHEAD_ROWS,
     MAX_BATCH_ROWS,
@@ -42,7 +43,8 @@ class Death:
 
     pid: int
     at_ms: float
-    is_calm: bool
+    #: Until then no other fault strikes; None if it came amid others.
+    calm_until_ms: float | None
 
 
 @dataclass
@@ -252,11 +254,12 @@ class Processes:
         self.send(name, signal.SIGCONT)
 
     def kill_worker(self, name: str, *, is_calm: bool) -> None:
+        calm_until_ms = (time.time() + CALM_S) * 1000 if is_calm else None
         self.wait_until_busy(name)
         process = self.wards[name].process
         if process is not None and process.returncode is None:
             process.send(signal.SIGKILL)
-            self.deaths.append(Death(process.pid, time.time() * 1000, is_calm))
+            self.deaths.append(Death(process.pid, time.time() * 1000, calm_until_ms))
 
     def kill_redis(self, down_s: float) -> None:
         with self._exclusive:

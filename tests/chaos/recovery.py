@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from itertools import pairwise, zip_longest
 
 from tests.chaos.plan import PLACES
+from tests.chaos.processes import Death
 from tests.chaos.shares import has_room, limits_of
 from tests.chaos.story import Evidence, Life, lives, waits
 
@@ -17,8 +18,8 @@ _CRASHES_TO_SOLO, _PRIORITY_WORTH_MS = 2, 60_000
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """Of a job whose worker was killed: ms from the death to being queued again, to its next attempt, and to that
-    without the time in which the other worker could not take it or others came first."""
+    """Of a job whose worker was killed: ms from the death to being queued again, and to its next attempt; that also
+    without the time in which the other worker could not take it or others came first, as far as the calm goes."""
 
     job_id: str
     is_calm: bool
@@ -84,19 +85,18 @@ def recoveries(evidence: Evidence) -> list[Recovery]:
         for job_id, mine in course.lives.items():
             for life, following in zip_longest(mine, mine[1:]):
                 if life.pid == death.pid and life.lapsed and life.began_ms <= death.at_ms < life.ended_ms:
-                    found.append(_recovery(course, job_id, death.at_ms, death.is_calm, life, following))
+                    found.append(_recovery(course, job_id, death, life, following))
     return found
 
 
-def _recovery(
-    course: Course, job_id: str, died_ms: float, is_calm: bool, lost: Life, following: Life | None
-) -> Recovery:
-    requeued_ms = lost.ended_ms - died_ms
+def _recovery(course: Course, job_id: str, death: Death, lost: Life, following: Life | None) -> Recovery:
+    requeued_ms, is_calm = lost.ended_ms - death.at_ms, death.calm_until_ms is not None
     if following is None:
         return Recovery(job_id, is_calm, requeued_ms)
-    restarted_ms = following.began_ms - died_ms
-    hindered_ms = course.hindered_ms(job_id, lost.ended_ms, following.began_ms, lost.host)
-    return Recovery(job_id, is_calm, requeued_ms, restarted_ms, restarted_ms - hindered_ms)
+    until_ms = min(following.began_ms, death.calm_until_ms or following.began_ms)
+    hindered_ms = course.hindered_ms(job_id, lost.ended_ms, until_ms, lost.host)
+    unhindered_ms = max(requeued_ms, until_ms - death.at_ms - hindered_ms)
+    return Recovery(job_id, is_calm, requeued_ms, following.began_ms - death.at_ms, unhindered_ms)
 
 
 def spread_s(values: Sequence[float]) -> str:
