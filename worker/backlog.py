@@ -28,8 +28,8 @@ class Backlog:
 
     @property
     def is_full(self) -> bool:
-        """The worker takes nothing new until the store is back."""
-        if self._spool is None or not self._spool.is_usable:
+        """The worker takes nothing new until the store is back, which those who wait find out."""
+        if self._spool is None or not self._waiting:
             return False  # then places alone are the bound
         full = self._outage.is_away and (len(self._waiting) >= self._max_jobs or self._spool.is_full)
         if full and not self._has_told:

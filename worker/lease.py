@@ -40,7 +40,8 @@ class LeaseKeeper:
 
     def tick(self) -> None:
         live = self._attempts.live()
-        newest = {attempt.job.id: attempt.number for attempt in live}
+        # An attempt may enter the register after the one that replaced it.
+        newest = {attempt.job.id: attempt.number for attempt in sorted(live, key=lambda each: each.number)}
         beat_at = self._clock()
         try:
             # Also with nothing to renew: only an answer of the store says that the others could renew theirs.

@@ -259,6 +259,8 @@ class Node:
 
         for signum in (signal.SIGTERM, signal.SIGINT):
             signal.signal(signum, leave)
+        if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as under nohup
+            signal.signal(signal.SIGHUP, leave)
 
     def _leave_on_request(self) -> None:
         """As a signal does, but asking twice hurries nobody."""

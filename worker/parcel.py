@@ -26,6 +26,10 @@ class Damaged(Exception):
     """The bytes are gone or are not those that were rendered: the job must be rendered again."""
 
 
+class Unreadable(Damaged):
+    """They are not there, or cannot be read now, which says nothing of them."""
+
+
 class _Record(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -106,7 +110,7 @@ class Parcel:
                 file.seek(sum(item.size_bytes for item in items[:k]), os.SEEK_CUR)
                 return file.read(items[k].size_bytes)
         except OSError as error:
-            raise Damaged(f"{self.path} cannot be read: {error}") from error
+            raise Unreadable(f"{self.path} cannot be read: {error}") from error
 
 
 def write_parcel(file: BinaryIO, manifest: Manifest, bodies: Sequence[bytes]) -> None:
@@ -126,7 +130,7 @@ def open_parcel(path: Path) -> Parcel:
             if file.seek(0, os.SEEK_END) != parcel_bytes(len(head), manifest.size_bytes):
                 raise Damaged(f"{path} has another length")
     except OSError as error:
-        raise Damaged(f"{path} cannot be read: {error}") from error
+        raise Unreadable(f"{path} cannot be read: {error}") from error
     except ValidationError as error:
         raise Damaged(f"{path} is of another version") from error
     return Parcel(manifest, path=path)

@@ -14,7 +14,7 @@ from tasks.errors import UnknownJob
 from tasks.job import Job, JobStatus
 from tasks.store import JobStore
 from worker.attempt import Attempts
-from worker.parcel import Damaged, Manifest, open_parcel
+from worker.parcel import Damaged, Manifest, Unreadable, open_parcel
 from worker.spool import Entry, Spool
 
 log = logging.getLogger(__name__)
@@ -67,6 +67,8 @@ class Salvager:
     def _look(self, entry: Entry) -> None:
         try:
             manifest = open_parcel(entry.path).manifest
+        except Unreadable:  # most likely it has just been sent home
+            return
         except Damaged as error:
             log.warning("a parcel is dropped: %s", error)
             self._spool.remove(entry.path)

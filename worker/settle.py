@@ -95,11 +95,10 @@ class Settler:
 
     def _clear_up(self, attempt: Attempt, verdict: Verdict, word: str, outputs: tuple[Output, ...]) -> None:
         self._uploader.discard(outputs)
-        if isinstance(verdict, Finish):
+        if isinstance(verdict, Finish) and word != Written.FENCED:  # else both belong to the attempt that runs now
             self._checkpoints.forget(attempt)
-            if word != Written.FENCED:
-                error = verdict.outcome.error
-                self._uploader.unpack(attempt, for_a_retry=error is not None and error.type == "upload_failed")
+            error = verdict.outcome.error
+            self._uploader.unpack(attempt, for_a_retry=error is not None and error.type == "upload_failed")
 
     def _hint(self, attempt: Attempt) -> None:
         request = attempt.job.request

@@ -20,7 +20,7 @@ from pathlib import Path
 from tasks.job import Job
 from tasks.job_codec import encode_request
 from tasks.settings import Settings
-from worker.parcel import Damaged, Manifest, Parcel, open_parcel, write_parcel
+from worker.parcel import Damaged, Manifest, Parcel, Unreadable, open_parcel, write_parcel
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +68,7 @@ class Spool:
         """The file, not yet safe from a power cut (`Parcel.settle_on_disk`); None if it cannot be, with a warning."""
         if not self.is_usable or not self._make_room(manifest.size_bytes):
             return None
-        path = self._folder / f"{_stem(job.id, job)}{_LIVE}"
+        path = self._path(job.id, job, _LIVE)
         temporary = self._folder / f"{path.stem}.{secrets.token_hex(4)}{_TEMPORARY}"
         try:
             with open(temporary, "xb", opener=lambda name, flags: os.open(name, flags, 0o600)) as file:
@@ -86,8 +86,8 @@ class Spool:
         """What an earlier attempt of this job rendered, or the job that it is the retry of; every byte checked."""
         for job_id in filter(None, (job.id, job.retry_of)):
             for suffix in (_LIVE, _FAILED):
-                path = self._folder / f"{_stem(job_id, job)}{suffix}"
-                if not self.is_usable or not path.exists():
+                path = self._path(job_id, job, suffix)
+                if not self.is_usable or not os.path.exists(path):  # False too for a disk that fails
                     continue
                 parcel = self.open(path)
                 if parcel is not None and (job_id != job.id or parcel.manifest.created_at == job.created_at):
@@ -95,11 +95,14 @@ class Spool:
         return None
 
     def open(self, path: Path) -> Parcel | None:
-        """None for a damaged file, which is dropped."""
+        """None for a file that cannot be read, and for a damaged one, which is dropped."""
         try:
             parcel = open_parcel(path)
             parcel.check()
             return parcel
+        except Unreadable as error:
+            log.warning("a parcel is passed over: %s", error)
+            return None
         except Damaged as error:
             log.warning("a parcel is dropped: %s", error)
             self.remove(path)
@@ -114,6 +117,7 @@ class Spool:
         """Its job failed since the parcel could not be stored: keep it for a retry, until its room is needed."""
         with contextlib.suppress(OSError):
             path.replace(path.with_suffix(_FAILED))
+            self.is_full = False
 
     def entries(self) -> list[Entry]:
         """The oldest first."""
@@ -132,6 +136,11 @@ class Spool:
     @property
     def size_bytes(self) -> int:
         return sum(entry.size_bytes for entry in self._files((_LIVE, _FAILED, _TEMPORARY)))
+
+    def _path(self, job_id: str, job: Job, suffix: str) -> Path:
+        """Systems may have jobs of one id, and some file systems know no case: the digest tells all of them apart."""
+        digest = hashlib.sha256(f"{self.system}\n{job_id}\n{encode_request(job.request)}".encode()).hexdigest()
+        return self._folder / f"{job_id}.{digest[:24]}{suffix}"
 
     def _make_room(self, size_bytes: int) -> bool:
         used = self.size_bytes
@@ -165,12 +174,6 @@ class Spool:
         if not self._has_warned:
             log.warning("finished outputs stay in memory, they cannot be spooled to %s: %s", self._folder, why)
         self._has_warned = True
-
-
-def _stem(job_id: str, job: Job) -> str:
-    """Of the file. Names that differ in case alone are one to some file systems, so the id is in the digest too."""
-    digest = hashlib.sha256(f"{job_id}\n{encode_request(job.request)}".encode()).hexdigest()
-    return f"{job_id}.{digest[:24]}"
 
 
 def spool_folder(settings: Settings) -> Path:

@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 from ..adapter import PreviewRow, StepHook
+from ..errors import InvalidRequest
 from .clean_estimate import clean_estimate
 from .frozen import freeze, freeze_noise_scheduler, thaw, thaw_noise_scheduler
 
@@ -99,7 +100,13 @@ class PipelineCall:
     def _watch_timesteps(self, set_timesteps: Any) -> Any:
         @functools.wraps(set_timesteps)  # pipelines read its signature
         def watched(*args: Any, **kwargs: Any) -> None:
-            set_timesteps(*args, **kwargs)
+            try:
+                set_timesteps(*args, **kwargs)
+            except (ValueError, LookupError, ArithmeticError) as error:  # some need a few steps to begin with
+                name = type(self._noise_scheduler).__name__
+                raise InvalidRequest(
+                    f"noise_scheduler {name} cannot do {self._planned_steps} steps: {error}"
+                ) from error
             self._on_step("denoising", 0, self._planned_steps)
 
         return watched

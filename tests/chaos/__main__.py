@@ -9,9 +9,10 @@ import tempfile
 from pathlib import Path
 
 from tests.chaos.plan import LEASE_S
+from tests.chaos.recovery import p95_s, recoveries
 from tests.chaos.report import histories, table
 from tests.chaos.run import Outcome, run_chaos
-from tests.chaos.verdict import p95_s, recoveries, violations
+from tests.chaos.verdict import violations
 
 
 def main() -> int:
@@ -38,13 +39,17 @@ def main() -> int:
 
 
 def _judge_times(outcome: Outcome) -> int:
-    """Of a worker that dies in calm, 95 of 100 jobs are queued again within a lease and 5 s."""
+    """Of a worker that dies in calm, 95 of 100 jobs are queued again within a lease and 5 s, and begin anew within that
+    time, if the other worker could take them (docs/reliability.md)."""
     calm = [each for each in recoveries(outcome.evidence) if each.is_calm]
-    late_s = p95_s([each.requeued_ms for each in calm])
-    if late_s <= LEASE_S + 5:
+    requeued_s = p95_s([each.requeued_ms for each in calm])
+    restarted_s = p95_s([each.unhindered_ms for each in calm if each.unhindered_ms is not None])
+    if max(requeued_s, restarted_s) <= LEASE_S + 5:
         return 0
     print(histories(outcome, [each.job_id for each in calm]), outcome.logs, sep="\n")
-    print(f"jobs of a worker that died were queued again after {late_s:.1f} s (p95); seed {outcome.plan.seed}")
+    print(*calm, sep="\n")
+    print(f"jobs of a worker that died were queued again after {requeued_s:.1f} s, ran after {restarted_s:.1f} s (p95)")
+    print(f"seed {outcome.plan.seed}")
     return 1
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,8 @@ class Stored:
     #: Members of every index that live jobs are in, by key without its prefix.
     live_indexes: Mapping[str, frozenset[str]]
     statuses: Mapping[str, frozenset[str]]
+    #: Keys of what is counted for tenants and groups, and of whose turn it is.
+    books: Sequence[str]
     #: Idempotency key -> job id.
     keys: Mapping[str, str]
     num_unacked: int
@@ -54,6 +57,7 @@ def read_stored(settings: Settings) -> Stored:
             live_indexes=members("queue", "line", "running", "hints", "leases", "live")
             | {name: frozenset({name.removeprefix("abort:")}) for name in names if name.startswith("abort:")},
             statuses={name.removeprefix("status:"): ids for name, ids in members("status").items()},
+            books=[name for name in names if name.split(":")[0] in ("rows", "turns", "rested", "clock")],
             keys={
                 name.removeprefix("idem:"): str(client.get(prefix + name)) for name in names if name.startswith("idem:")
             },
@@ -75,7 +79,9 @@ def _objects(settings: Settings) -> dict[str, bytes]:
     )
     pages = client.get_paginator("list_objects_v2").paginate(Bucket=settings.s3_bucket)
     keys = [item["Key"] for page in pages for item in page.get("Contents", ())]
-    return {key: client.get_object(Bucket=settings.s3_bucket, Key=key)["Body"].read() for key in keys}
+    with ThreadPoolExecutor(8) as threads:
+        bodies = threads.map(lambda key: client.get_object(Bucket=settings.s3_bucket, Key=key)["Body"].read(), keys)
+        return dict(zip(keys, bodies, strict=True))
 
 
 def read_steps(path: Path, monotonic_to_wall_ms: float) -> dict[str, Sequence[Step]]:

@@ -64,6 +64,10 @@ class Faults:
                 if first == "hurry":
                     time.sleep(min(fault.for_s, 1.0))
                     there.send(fault.target, signal.SIGTERM)
+            case "disk", _:
+                there.disk.fill()
+                time.sleep(fault.for_s)
+                there.disk.free()
             case "clock", _:
                 there.clock_file.write_text(f"{fault.amount:.0f}", "ascii")
                 time.sleep(fault.for_s)

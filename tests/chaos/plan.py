@@ -15,6 +15,22 @@ SKEWED = "w2"
 #: One in request mode, one in step mode.
 STEPWISE = "steps"
 MODELS = ("rows", STEPWISE)
+MAX_BATCH_ROWS, LOOK_AHEAD_ROWS = 4, 8
+#: Jobs that a worker takes on at a time.
+PLACES = len(MODELS) * MAX_BATCH_ROWS + LOOK_AHEAD_ROWS
+#: What `SAFELIGHT_TENANTS` names. Each limit has room for the largest job.
+TENANTS_FILE = """\
+[default]
+max_running_rows = 6
+[blue]
+weight = 3
+[green]
+max_queued_rows = 60
+max_running_rows = 3
+[groups]
+max_running_rows = 3
+"""
+TENANTS = ("default", "blue", "green")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +40,17 @@ class PlannedJob:
     name: str
     at_s: float
     producer: int
+    tenant: str
     body: dict[str, Any]
     by_id: bool
     #: Sent again when its answer is lost, and once more when it is not.
     resend: bool
     abort_after_s: float | None
+
+    @property
+    def scope(self) -> str:
+        """Its idempotency key as Redis has it: each tenant's are its own."""
+        return self.name if self.tenant == "default" else f"{self.tenant}\n{self.name}"
 
     @property
     def may_be_aborted(self) -> bool:
@@ -39,12 +61,14 @@ FaultKind = Literal[
     "kill worker", "kill worker in calm", "freeze worker", "zombie", "drain worker", "hurry worker", "kill api",
     "freeze api", "kill redis", "kill clients", "redis cut", "redis silent", "redis deaf", "redis late", "redis slow",
     "redis refuse", "s3 http_500", "s3 http_500_after", "s3 refuse", "s3 slow", "s3 silent", "s3 deaf", "clock",
+    "disk full",
 ]  # fmt: skip
 
 
 #: These wait until both workers serve, and have the stage to themselves. A zombie is frozen until another worker runs
 #: what it held, and then goes on.
 CALM: tuple[FaultKind, ...] = ("kill worker in calm", "zombie")
+CALM_S = LEASE_S + 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +90,12 @@ class Plan:
     faults: tuple[Fault, ...]
 
 
-def make_plan(seed: int, seconds: float, num_jobs: int, webhook_url: str) -> Plan:
-    """The same for the same arguments, but for the receiver's port."""
+def make_plan(seed: int, seconds: float, num_jobs: int, webhook_url: str, without: frozenset[FaultKind]) -> Plan:
+    """The same for the same arguments, but for the receiver's port. Faults of the kinds `without` do not happen."""
     chance = random.Random(seed)
     jobs = [_job(chance, number, chance.uniform(0, seconds), webhook_url) for number in range(num_jobs)]
-    return Plan(seed, seconds, tuple(sorted(jobs, key=lambda job: job.at_s)), tuple(_faults(chance, seconds)))
+    faults = tuple(fault for fault in _faults(random.Random(f"faults {seed}"), seconds) if fault.kind not in without)
+    return Plan(seed, seconds, tuple(sorted(jobs, key=lambda job: job.at_s)), faults)
 
 
 def _job(chance: random.Random, number: int, at_s: float, webhook_url: str) -> PlannedJob:
@@ -100,6 +125,7 @@ def _job(chance: random.Random, number: int, at_s: float, webhook_url: str) -> P
         name=f"chaos-{number}",
         at_s=at_s,
         producer=producer,
+        tenant=chance.choice(TENANTS),
         body=body,
         by_id=producer % 2 == 1 and chance.random() < 0.5,
         resend=chance.random() < 0.7,
@@ -122,12 +148,12 @@ def _faults(chance: random.Random, seconds: float) -> list[Fault]:
         at_s += 2 * LEASE_S + 1 if is_calm else 0.0
         if at_s > seconds - 1:
             break
-        faults.append(_fault(chance, at_s, kind))
-        at_s += LEASE_S + 6 if is_calm else min(chance.expovariate(1 / 1.2), 3.0)
+        faults.append(_fault(chance, at_s, seconds, kind))
+        at_s += CALM_S if is_calm else min(chance.expovariate(1 / 1.2), 3.0)
     return faults
 
 
-def _fault(chance: random.Random, at_s: float, kind: FaultKind) -> Fault:
+def _fault(chance: random.Random, at_s: float, ends_s: float, kind: FaultKind) -> Fault:
     part = kind.split()
     targets: tuple[str, ...] = ("all",)
     for_s, amount = chance.uniform(0.3, 3.0), 0.0
@@ -139,10 +165,12 @@ def _fault(chance: random.Random, at_s: float, kind: FaultKind) -> Fault:
         targets = (*WORKERS, *WORKERS, *APIS, "producers")
     elif part[0] == "s3":
         targets, for_s = WORKERS, chance.uniform(1.0, 5.0)
+    elif kind == "disk full":
+        targets, for_s = ("spool",), chance.uniform(2.0, 6.0)
     elif kind == "clock":
         targets, amount, for_s = (SKEWED,), chance.choice([-7200.0, -30.0, 40.0, 7200.0]), chance.uniform(2.0, 6.0)
     if part[0] == "freeze":
         for_s = chance.choice([0.5, 1.0, 1.5 * LEASE_S, 2.5 * LEASE_S])
     if kind == "redis silent":
         for_s = chance.uniform(1.0, 6.0)
-    return Fault(round(at_s, 3), kind, chance.choice(targets), round(for_s, 3), amount)
+    return Fault(round(at_s, 3), kind, chance.choice(targets), round(min(for_s, ends_s - at_s), 3), amount)

@@ -18,7 +18,19 @@ from tasks.errors import StoreUnavailable
 from tasks.local.process import ChildProcess, free_port
 from tasks.local.servers import start_redis, start_s3
 from tasks.settings import Settings
-from tests.chaos.plan import APIS, LEASE_S, MODELS, SKEWED, WORKERS
+from tests.chaos.disk import SmallDisk
+from tests.chaos.plan import (
+    APIS,
+    CALM_S,
+    LEASE_S,
+    LOOK_AHEAD_ROWS,
+    MAX_BATCH_ROWS,
+    MODELS,
+    SKEWED,
+    TENANTS,
+    TENANTS_FILE,
+    WORKERS,
+)
 from tests.chaos.proxy import Proxies
 from tests.e2e.nodes import environment
 
@@ -31,7 +43,8 @@ class Death:
 
     pid: int
     at_ms: float
-    is_calm: bool
+    #: Until then no other fault strikes; None if it came amid others.
+    calm_until_ms: float | None
 
 
 @dataclass
@@ -57,6 +70,11 @@ class Ward:
         self.num_starts += 1
 
 
+def key_of(tenant: str) -> str:
+    """Of the API."""
+    return f"key-of-{tenant}"
+
+
 class Processes:
     """Redis, S3, two workers and two APIs. `direct` reaches the servers past all proxies."""
 
@@ -66,6 +84,9 @@ class Processes:
         self.step_log.touch()
         self.clock_file = home / "clock"
         self.clock_file.write_text("0", "ascii")
+        self.tenants_file = home / "tenants.toml"
+        self.tenants_file.write_text(TENANTS_FILE, "ascii")
+        self.disk = SmallDisk(home / "spool", home / "disk.log")
         self.deaths: list[Death] = []
         self._stopping = threading.Event()
         self._exclusive = threading.Lock()
@@ -83,7 +104,7 @@ class Processes:
         rows, steps = MODELS
         source = f"fake:step_ms={step_ms:g},step_log={self.step_log}"
         shared = (
-            f'source = "{source}"\nmax_batch_rows = 4\n'
+            f'source = "{source}"\nmax_batch_rows = {MAX_BATCH_ROWS}\n'
             "defaults = { height = 16, width = 16, num_inference_steps = 4 }\n"
             "limits = { min_size = 8, max_size = 64, max_steps = 1000 }\n"
         )
@@ -100,6 +121,8 @@ class Processes:
             drain_grace_s=2.0,
             upload_patience_s=120.0,
             spool_dir=self.home / "spool",
+            look_ahead_rows=LOOK_AHEAD_ROWS,
+            tenants=self.tenants_file,
             allow_private_urls=True,
         )
 
@@ -108,11 +131,12 @@ class Processes:
             self.proxies.add(f"redis {name}", self._redis.port), self.proxies.add(f"s3 {name}", self._s3.port)
         )
         env = {**os.environ, **environment(settings), "SAFELIGHT_WORKER_NAME": name, "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "worker"]
+        command = self.disk.seen_by([sys.executable, "-m", "worker"])
         if name in APIS:
             command = [sys.executable, "-m", "api_stub", "--port", str(free_port())]
+            env["SAFELIGHT_API_KEYS"] = ",".join(f"{tenant}:{key_of(tenant)}" for tenant in TENANTS)
         if name == SKEWED:
-            command = [sys.executable, "-m", "tests.chaos.skewed_worker", str(self.clock_file)]
+            command = self.disk.seen_by([sys.executable, "-m", "tests.chaos.skewed_worker", str(self.clock_file)])
         return Ward(name, command, env, self.home / f"{name}.log")
 
     # -- life ---------------------------------------------------------------------------------------------------
@@ -133,6 +157,7 @@ class Processes:
     def heal(self) -> None:
         """Every fault is over."""
         self.proxies.heal()
+        self.disk.free()
         self.clock_file.write_text("0", "ascii")
         for ward in self.wards.values():
             if ward.process is not None:
@@ -154,6 +179,11 @@ class Processes:
         self.proxies.stop()
         self._redis.process.stop()
         self._s3.process.stop()
+        self.disk.stop()
+
+    def num_logged(self, what: str) -> int:
+        """Lines of the workers' logs that have it."""
+        return sum((self.home / f"{name}.log").read_text("utf-8", "replace").count(what) for name in WORKERS)
 
     def logs(self, num_bytes: int = 3000) -> str:
         paths = sorted(self.home.glob("*.log"))
@@ -224,11 +254,12 @@ class Processes:
         self.send(name, signal.SIGCONT)
 
     def kill_worker(self, name: str, *, is_calm: bool) -> None:
+        calm_until_ms = (time.time() + CALM_S) * 1000 if is_calm else None
         self.wait_until_busy(name)
         process = self.wards[name].process
         if process is not None and process.returncode is None:
             process.send(signal.SIGKILL)
-            self.deaths.append(Death(process.pid, time.time() * 1000, is_calm))
+            self.deaths.append(Death(process.pid, time.time() * 1000, calm_until_ms))
 
     def kill_redis(self, down_s: float) -> None:
         with self._exclusive:

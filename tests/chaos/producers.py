@@ -15,7 +15,7 @@ import httpx
 from tasks import Client
 from tasks.errors import QueueFull, SafelightError, StoreUnavailable
 from tests.chaos.plan import NUM_PRODUCERS, PlannedJob
-from tests.chaos.processes import Processes
+from tests.chaos.processes import Processes, key_of
 
 log = logging.getLogger(__name__)
 _TRIES, _PAUSE_S, _HTTP_TIMEOUT_S = 6, 0.7, 8.0
@@ -52,21 +52,22 @@ class HttpProducer:
         self._http = httpx.Client(timeout=_HTTP_TIMEOUT_S, trust_env=False)
 
     def submit(self, planned: PlannedJob) -> str:
-        reply = self._post("/v1/jobs", json=planned.body, headers={"Idempotency-Key": planned.name})
+        reply = self._post("/v1/jobs", planned.tenant, {"Idempotency-Key": planned.name}, json=planned.body)
         if reply.status_code not in (200, 202):
             raise AssertionError(f"POST /v1/jobs: {reply.status_code} {reply.text[:200]}")
         return str(reply.json()["id"])
 
-    def abort(self, job_id: str) -> None:
-        reply = self._post(f"/v1/jobs/{job_id}/abort")
+    def abort(self, job_id: str, tenant: str) -> None:
+        reply = self._post(f"/v1/jobs/{job_id}/abort", tenant, {})
         if reply.status_code not in (200, 202):
             raise AssertionError(f"abort: {reply.status_code} {reply.text[:200]}")
 
-    def _post(self, path: str, **what: object) -> httpx.Response:
+    def _post(self, path: str, tenant: str, headers: dict[str, str], **what: object) -> httpx.Response:
+        headers = {"Authorization": f"Bearer {key_of(tenant)}", **headers}
         self._urls = [*self._urls[1:], self._urls[0]]
         for url in list(self._urls):
             try:
-                reply = self._http.post(url + path, **what)  # type: ignore[arg-type]
+                reply = self._http.post(url + path, headers=headers, **what)  # type: ignore[arg-type]
             except httpx.ConnectError:
                 continue
             except httpx.HTTPError as error:
@@ -90,9 +91,9 @@ class LibraryProducer:
 
     def submit(self, planned: PlannedJob) -> str:
         handle = {"job_id": planned.name} if planned.by_id else {"idempotency_key": planned.name}
-        return self._asked(lambda: self._client.submit(planned.body, **handle).id)  # type: ignore[arg-type]
+        return self._asked(lambda: self._client.submit(planned.body, tenant=planned.tenant, **handle).id)  # type: ignore[arg-type]
 
-    def abort(self, job_id: str) -> None:
+    def abort(self, job_id: str, tenant: str) -> None:
         self._asked(lambda: self._client.abort(job_id).id)
 
     def _asked(self, call: Callable[[], str]) -> str:
@@ -135,7 +136,7 @@ def _abort(producer: Producer, ticket: Ticket, job_id: str, after_s: float) -> N
     for _ in range(3):
         ticket.num_aborts += 1
         try:
-            producer.abort(job_id)
+            producer.abort(job_id, ticket.planned.tenant)
             break
         except Unclear:
             time.sleep(_PAUSE_S)

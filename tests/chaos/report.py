@@ -7,9 +7,11 @@ import platform
 from collections import Counter
 from importlib.metadata import version
 
-from tests.chaos.plan import LEASE_S
+from tests.chaos.plan import LEASE_S, TENANTS
+from tests.chaos.recovery import recoveries, spread_s
 from tests.chaos.run import Outcome
-from tests.chaos.verdict import RULES, Violation, lives, recoveries, spread_s
+from tests.chaos.story import lives
+from tests.chaos.verdict import RULES, Violation
 
 MAX_HISTORIES = 10
 
@@ -33,6 +35,7 @@ def _figures(outcome: Outcome) -> list[tuple[str, str]]:
     attempts = Counter(int(evidence.record(job_id).get("attempt", 0)) for job_id in evidence.accepted)
     in_vain = _steps_in_vain(outcome)
     num_named = sum(len(json.loads(evidence.record(each).get("outputs", "[]"))) for each in evidence.accepted)
+    tenants = Counter(ticket.planned.tenant for ticket in evidence.by_id.values())
     found = recoveries(evidence)
     calm, rough = [each for each in found if each.is_calm], [each for each in found if not each.is_calm]
     return [
@@ -48,6 +51,7 @@ def _figures(outcome: Outcome) -> list[tuple[str, str]]:
         ),
         ("aborts sent", str(sum(t.num_aborts for t in tickets))),
         ("ended as", ", ".join(f"{status} {count}" for status, count in sorted(statuses.items()))),
+        ("of tenants", ", ".join(f"{name} {tenants[name]}" for name in TENANTS)),
         ("attempts a job", ", ".join(f"{number}: {count}" for number, count in sorted(attempts.items()))),
         ("attempts ended by a lapsed lease", str(_lapses(outcome))),
         ("steps done, of those after the lease had lapsed", f"{sum(map(len, evidence.steps.values()))}, {in_vain}"),
@@ -55,8 +59,13 @@ def _figures(outcome: Outcome) -> list[tuple[str, str]]:
         ("webhook deliveries, of those taken", f"{len(evidence.told)}, {sum(t.was_taken for t in evidence.told)}"),
         ("broker messages left over", str(evidence.stored.num_unacked)),
         ("dead letters", str(evidence.stored.num_dead)),
+        ("workers that met a full disk", str(outcome.num_disk_full)),
         (f"death to queued again, calm (lease {LEASE_S:g} s)", spread_s([each.requeued_ms for each in calm])),
         ("death to next attempt, calm", spread_s([each.restarted_ms for each in calm if each.restarted_ms])),
+        (
+            "the same without waits for room on the other worker",
+            spread_s([each.unhindered_ms for each in calm if each.unhindered_ms]),
+        ),
         ("death to queued again, amid other faults", spread_s([each.requeued_ms for each in rough])),
         ("quiet after the last fault", f"{outcome.quiet_s:.0f} s"),
     ]

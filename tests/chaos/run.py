@@ -13,11 +13,11 @@ import redis
 
 from tests.chaos.evidence import read_steps, read_stored
 from tests.chaos.faults import Faults
-from tests.chaos.plan import Plan, make_plan
+from tests.chaos.plan import FaultKind, Plan, make_plan
 from tests.chaos.processes import Processes
 from tests.chaos.producers import Producers
 from tests.chaos.receiver import Receiver
-from tests.chaos.verdict import Evidence
+from tests.chaos.story import Evidence
 from tests.chaos.witness import Witness
 
 log = logging.getLogger(__name__)
@@ -34,6 +34,8 @@ class Outcome:
     starts: dict[str, int]
     exits: Counter[int]
     quiet_s: float
+    #: How often a worker found no room for finished outputs, after it had found some.
+    num_disk_full: int
     logs: str
 
 
@@ -41,10 +43,11 @@ def run_chaos(home: Path, *, seed: int, seconds: float, num_jobs: int) -> Outcom
     with contextlib.ExitStack() as stack:
         receiver = Receiver(seed)
         stack.callback(receiver.stop)
-        plan = make_plan(seed, seconds, num_jobs, receiver.url)
         processes = Processes(home)
         stack.callback(processes.stop_servers)
         stack.callback(processes.stop)
+        without: frozenset[FaultKind] = frozenset() if processes.disk.is_there else frozenset({"disk full"})
+        plan = make_plan(seed, seconds, num_jobs, receiver.url, without)
         processes.start()
         _wait_for_workers(processes)
         witness = Witness(processes.direct)
@@ -73,7 +76,8 @@ def run_chaos(home: Path, *, seed: int, seconds: float, num_jobs: int) -> Outcom
         )
         starts = {name: ward.num_starts for name, ward in processes.wards.items()}
         exits = Counter(code for ward in processes.wards.values() for code in ward.exits)
-        return Outcome(plan, evidence, faults.done, starts, exits, quiet_s, processes.logs())
+        num_disk_full = processes.num_logged("No space left on device")
+        return Outcome(plan, evidence, faults.done, starts, exits, quiet_s, num_disk_full, processes.logs())
 
 
 def _wait_for_workers(processes: Processes) -> None:
@@ -90,9 +94,9 @@ def _wait_for_quiet(processes: Processes, producers: Producers, receiver: Receiv
 
         if not _until(lambda: num_live() == 0, _QUIET_S):
             return False
-        with_webhook = {ticket.planned.name for ticket in producers.tickets if "webhook_url" in ticket.planned.body}
-        ids = {name: client.get(f"safelight:idem:{name}") or name for name in with_webhook}
-        wanted = {job_id for job_id in ids.values() if client.exists(f"safelight:job:{job_id}")}
+        planned = [ticket.planned for ticket in producers.tickets if "webhook_url" in ticket.planned.body]
+        ids = {str(client.get(f"safelight:idem:{job.scope}") or job.name) for job in planned}
+        wanted = {job_id for job_id in ids if client.exists(f"safelight:job:{job_id}")}
         return _until(lambda: wanted <= receiver.taken(), _WEBHOOKS_S)
 
 

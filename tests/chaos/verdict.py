@@ -5,21 +5,19 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import statistics
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from PIL import Image
 
 from tasks.job import TERMINAL
-from tests.chaos.evidence import Step, Stored
+from tests.chaos.evidence import Stored
 from tests.chaos.plan import LEASE_S, STEPWISE, PlannedJob
-from tests.chaos.processes import Death
-from tests.chaos.producers import Ticket
 from tests.chaos.receiver import Told
-from tests.chaos.witness import Move
+from tests.chaos.shares import beyond_limits
+from tests.chaos.story import Evidence, Life, lives
 
 #: A lease that the witness saw may be renewed by rounding; a step that was in the device may still come out.
 _GRACE_MS = 400.0
@@ -31,39 +29,6 @@ class Violation:
     rule: str
     job_id: str
     what: str
-
-
-@dataclass
-class Evidence:
-    tickets: Sequence[Ticket]
-    stored: Stored
-    moves: dict[str, list[Move]]
-    ended: dict[str, dict[str, str]]
-    leases: dict[str, set[int]]
-    steps: dict[str, Sequence[Step]]
-    told: Sequence[Told]
-    deaths: Sequence[Death]
-    unfinished: bool
-    by_id: dict[str, Ticket] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """Whose job is which: by its id, by the key in Redis, by the answers."""
-        for ticket in self.tickets:
-            ids = set(ticket.ids)
-            known = ticket.planned.name if ticket.planned.by_id else self.stored.keys.get(ticket.planned.name)
-            if known in self.stored.records:
-                ids.add(str(known))
-            self.by_id |= dict.fromkeys(ids, ticket)
-
-    @property
-    def accepted(self) -> list[str]:
-        return list(self.by_id)
-
-    def record(self, job_id: str) -> dict[str, str]:
-        return dict(self.stored.records.get(job_id, {}))
-
-    def status(self, job_id: str) -> str:
-        return self.record(job_id).get("status", "lost")
 
 
 def violations(evidence: Evidence) -> list[Violation]:
@@ -172,40 +137,14 @@ def _fenced(evidence: Evidence) -> Found:
             yield job_id, f"attempt {numbers[-1]} ran on {claims[-1].worker}, the record says {record.get('worker')}"
 
 
-@dataclass(frozen=True, slots=True)
-class Life:
-    """An attempt by the store's word: when it was claimed and when it ended, and whether by a lapsed lease."""
-
-    number: int
-    began_ms: int
-    ended_ms: float
-    lapsed: bool
-    worker: str | None
-
-
-def lives(evidence: Evidence, job_id: str) -> list[Life]:
-    lost = {
-        error["attempt"]
-        for error in json.loads("[" + evidence.record(job_id).get("errors", "") + "]")
-        if error["type"] == "worker_lost"
-    }
-    moves = [move for move in evidence.moves.get(job_id, []) if move.type == "status" and not move.is_wish]
-    found = []
-    for at, move in enumerate(moves):
-        if move.status == "running":
-            ended_ms = moves[at + 1].at_ms if at + 1 < len(moves) else float("inf")
-            found.append(Life(move.attempt, move.at_ms, ended_ms, move.attempt in lost, move.worker))
-    return found
-
-
 def _ran_twice(evidence: Evidence) -> Found:
     for job_id in evidence.accepted:
         found = lives(evidence, job_id)
         steps = evidence.steps.get(job_id, ())
         for life in found:
             mine = [step for step in steps if step.attempt == life.number]
-            if len({step.pid for step in mine}) > 1:
-                yield job_id, f"attempt {life.number} ran in two processes"
+            if strangers := {step.pid for step in mine} - {life.pid}:
+                yield job_id, f"attempt {life.number} of {life.worker} ran in {sorted(strangers)}"
             repeated = [key for key, n in Counter((step.row, step.step) for step in mine).items() if n > 1]
             if repeated:
                 yield job_id, f"attempt {life.number} did steps twice: {repeated[:3]}"
@@ -246,6 +185,11 @@ def _webhooks(evidence: Evidence) -> Found:
             yield job_id, "has no webhook, or no end, and one was told"
 
 
+def _books(evidence: Evidence) -> Found:
+    """What is counted for limits and turns is counted for jobs that live."""
+    yield from ((name, "is left over") for name in evidence.stored.books)
+
+
 RULES = {
     "each answer is right, one job a key": _answers,
     "accepted, ended": _lost,
@@ -254,41 +198,7 @@ RULES = {
     "every object, bytes and pixels": _pictures,
     "no write of an old attempt": _fenced,
     "no run beside a live lease": _ran_twice,
+    "no turn beyond a tenant's or group's limit": beyond_limits,
+    "no row counted that is not there": _books,
     "webhooks told, one id, right status": _webhooks,
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Recovery:
-    """Of a job whose worker was killed: ms from the death to being queued again, and to its next attempt."""
-
-    job_id: str
-    is_calm: bool
-    requeued_ms: float
-    restarted_ms: float | None
-
-
-def recoveries(evidence: Evidence) -> list[Recovery]:
-    found: list[Recovery] = []
-    for death in evidence.deaths:
-        for job_id in evidence.accepted:
-            mine = lives(evidence, job_id)
-            for at, life in enumerate(mine):
-                is_its = life.worker is not None and f":{death.pid}:" in life.worker
-                if is_its and life.lapsed and life.began_ms <= death.at_ms < life.ended_ms:
-                    restarted_ms = mine[at + 1].began_ms - death.at_ms if at + 1 < len(mine) else None
-                    found.append(Recovery(job_id, death.is_calm, life.ended_ms - death.at_ms, restarted_ms))
-    return found
-
-
-def spread_s(values: Sequence[float]) -> str:
-    if not values:
-        return "none"
-    ranked = sorted(values)
-    p95 = ranked[min(len(ranked) - 1, int(0.95 * len(ranked)))]
-    return f"median {statistics.median(ranked) / 1000:.1f} s, p95 {p95 / 1000:.1f} s, n {len(ranked)}"
-
-
-def p95_s(values: Sequence[float]) -> float:
-    ranked = sorted(values) or [0.0]
-    return ranked[min(len(ranked) - 1, int(0.95 * len(ranked)))] / 1000

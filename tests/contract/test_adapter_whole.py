@@ -295,6 +295,13 @@ class TestNoiseSchedulers:
         assert event.error_type == "invalid_request"
         assert type(model.plain.scheduler).__name__ in event.message
 
+    def test_too_few_steps_for_it_are_refused_in_words_and_the_mates_run(self, sd: Model) -> None:
+        events = sd.run(request("a", noise_scheduler="pndm", num_inference_steps=2), request("b"))
+        assert isinstance(events[0], Failed)
+        assert events[0].error_type == "invalid_request"
+        assert "PNDMScheduler cannot do 2 steps" in events[0].message
+        completed(events[1])
+
     def test_heun_tells_all_of_its_calls(self, sd: Model) -> None:
         events = list(sd.engine.submit(request("a", noise_scheduler="heun", num_inference_steps=4)))
         steps = [(e.step, e.num_steps) for e in events if isinstance(e, Progress) and e.stage == "denoising" and e.step]

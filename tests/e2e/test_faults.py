@@ -11,11 +11,14 @@ from pathlib import Path
 
 import pytest
 import redis
+from kombu import Connection
 
+from tasks.broker_url import broker_url
 from tasks.job import Job
 from tasks.local.process import ChildProcess
 from tasks.local.servers import start_redis, start_s3
 from tasks.settings import Settings
+from tests.chaos.evidence import read_stored
 from tests.chaos.proxy import Proxies
 from tests.e2e.nodes import LEASE_S, Fleet, eventually, fleet
 from tests.e2e.test_worker import ended, pixels_of
@@ -66,13 +69,31 @@ def test_a_frozen_worker_is_fenced_off_when_it_thaws(settings: Settings, tmp_pat
         assert kinds.count("done") == 1
 
 
+def deliver_again(url: str) -> None:
+    """What a consumer with a visibility timeout of a second does to every message that is older, whosever it is."""
+    options = {"visibility_timeout": 1}
+    with Connection(broker_url(url), transport_options=options) as connection, connection.channel() as channel:
+        channel.qos.restore_visible(interval=1)
+
+
 def test_a_long_job_with_a_live_lease_runs_once(settings: Settings, tmp_path: Path) -> None:
-    with fleet(settings, tmp_path / "n", fake="step_ms=50") as running:
+    """Reports celery#5935 and modelq#19: a job that outlasts the visibility timeout, or an age, is run twice."""
+    steps, num_steps = tmp_path / "steps.log", 50 * LEASE_S  # two and a half leases long
+    with (
+        fleet(settings, tmp_path / "n", fake=f"step_ms=50,step_log={steps}") as running,
+        redis.Redis.from_url(settings.redis_url) as broker,
+    ):
         running.start_worker()
         running.start_worker()
-        job = running.submit(num_inference_steps=50 * LEASE_S)  # two and a half leases long
+        job = running.submit(num_inference_steps=num_steps)
+        running.wait_step(job, 40)
+        assert broker.hlen("unacked") == 1
+        deliver_again(settings.redis_url)
+        eventually(lambda: broker.hlen("unacked") == 0, 5, "its message came to the other worker, and nothing of it")
         done = running.client.wait(job.id, timeout_s=60)
         assert (done.status, done.attempt, done.errors) == ("succeeded", 1, ())
+        assert steps.read_text("ascii").count(f" {job.id}.") == num_steps
+        assert len(read_stored(running.settings).objects) == 1
 
 
 @pytest.mark.timeout(240)
@@ -119,12 +140,13 @@ def test_sigterm_finishes_what_runs_and_gives_the_rest_back(settings: Settings, 
         assert {job.status for job in ended(running, jobs)} == {"succeeded"}
 
 
-def test_a_second_sigterm_gives_back_at_once(settings: Settings, tmp_path: Path) -> None:
+def test_a_second_signal_gives_back_at_once(settings: Settings, tmp_path: Path) -> None:
+    """The first is that of a terminal that was closed."""
     with fleet(settings, tmp_path / "n", fake="step_ms=50", drain_grace_s=60.0) as running:
         worker = running.start_worker()
         job = running.submit(num_inference_steps=1000)
         running.wait_step(job, 2)
-        worker.send(signal.SIGTERM)
+        worker.send(signal.SIGHUP)
         time.sleep(1)
         assert worker.returncode is None
         worker.send(signal.SIGTERM)

@@ -9,6 +9,7 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
 from PIL import Image
 
@@ -35,9 +36,15 @@ def ended(running: Fleet, jobs: list[Job], timeout_s: float = 60) -> list[Job]:
     return [running.client.wait(job.id, timeout_s=timeout_s) for job in jobs]
 
 
-def test_a_mixed_load_succeeds_with_verified_objects(settings: Settings, tmp_path: Path) -> None:
-    with fleet(settings, tmp_path / "n") as running:
-        running.start_worker()
+def test_a_mixed_load_succeeds_with_verified_objects_in_the_process_that_has_the_model(
+    settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Report ApeRAG#331: a child that Celery forks can neither use CUDA nor share a model."""
+    for variable in ("CELERYD_POOL", "CELERY_WORKER_POOL", "CELERY_CUSTOM_WORKER_POOL"):
+        monkeypatch.setenv(variable, "celery.concurrency.prefork:TaskPool")
+    steps = tmp_path / "steps.log"
+    with fleet(settings, tmp_path / "n", fake=f"step_ms=5,step_log={steps}") as running:
+        worker = running.start_worker()
         jobs = [
             running.submit(f"boat {n}", height=8 * (1 + n % 3), num_inference_steps=2 + n % 2, num_outputs=1 + n % 4)
             for n in range(20)
@@ -54,6 +61,8 @@ def test_a_mixed_load_succeeds_with_verified_objects(settings: Settings, tmp_pat
             assert job.metrics.total_ms is not None
             assert job.metrics.total_ms >= (job.metrics.denoise_ms or 0)
         assert max(job.metrics.batch_size_mean or 0 for job in done) > 1
+        assert {int(line.split()[1]) for line in steps.read_text("ascii").splitlines()} == {worker.pid}
+        assert psutil.Process(worker.pid).children(recursive=True) == []
 
 
 def test_an_aborted_row_leaves_and_its_mates_are_equal_to_a_clean_run(settings: Settings, tmp_path: Path) -> None:

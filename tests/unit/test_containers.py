@@ -25,6 +25,14 @@ def test_a_service_gains_no_rights(name: str) -> None:
     assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ()))
 
 
+def test_images_are_pinned_and_none_was_withdrawn() -> None:
+    """Report dandi-archive#2922: minio/minio left Docker Hub in September 2026, and whoever pulled it had no stack."""
+    pulled = [service["image"] for service in SERVICES.values() if "build" not in service]
+    pulled += re.findall(r"^FROM (\S+:\S+)", (ROOT / "Dockerfile").read_text("utf-8"), flags=re.MULTILINE)
+    assert pulled and not any(re.search(r"minio|:latest|:stable", image) for image in pulled)
+    assert all(re.search(r":[^/]*\d", image) for image in pulled), pulled
+
+
 @pytest.mark.parametrize("name", ["api", "worker", "worker-gpu"])
 def test_our_own_have_none_and_cannot_write_their_image(name: str) -> None:
     assert SERVICES[name]["read_only"] is True

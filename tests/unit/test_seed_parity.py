@@ -64,7 +64,7 @@ def test_there_are_45_rows_in_order() -> None:
 @pytest.mark.parametrize("number", sorted(ROWS))
 def test_a_row_names_what_is_there(number: int) -> None:
     mark, here, shown = ROWS[number]
-    missing = [f"{path}::{name}" for path, name in TEST.findall(shown) if not _has_test(path, name)]
+    missing = [f"{path}::{name}" for path, name in TEST.findall(shown) if not has_test(path, name)]
     missing += [name for name in NAME.findall(here) if not has(name)]
     assert missing == []
     assert not TEST.sub("", shown).strip(", "), "the last column is a list of tests"
@@ -79,7 +79,7 @@ def test_each_fault_has_tests_of_its_own(number: int) -> None:
     assert all(name.startswith(f"test_row_{number}_") for name in names)
 
 
-def _has_test(path: str, name: str) -> bool:
+def has_test(path: str, name: str) -> bool:
     return (
         (ROOT / path).is_file() and name.split("::")[-1].startswith("test_") and defines(ROOT / path, name.split("::"))
     )

@@ -80,6 +80,7 @@ class Bench:
         self.draining = False
         self.broken: list[str] = []
         self.discarded: list[Output] = []
+        self.forgotten: list[Attempt] = []
         self.attempts = Attempts()
         engine = SimpleNamespace(stats=lambda: SimpleNamespace(state=engine_state))
         surroundings: dict[str, Any] = {
@@ -90,7 +91,7 @@ class Bench:
             "uploader": SimpleNamespace(
                 discard=self.discarded.extend, find=lambda attempt: None, unpack=lambda attempt, *, for_a_retry: None
             ),
-            "checkpoints": SimpleNamespace(find=lambda attempt: None, forget=lambda attempt: None),
+            "checkpoints": SimpleNamespace(find=lambda attempt: None, forget=self.forgotten.append),
             "attempts": self.attempts,
             "progress": ProgressWriter(store),  # type: ignore[arg-type]
             "gate": Gate(),
@@ -120,6 +121,14 @@ def test_what_a_refused_attempt_stored_is_deleted(answer: Written) -> None:
     bench = Bench(Store(lambda: None, answer))
     bench.generate._settler.settle(Attempt(a_job(), 1, solo=False), SUCCESS, (OUTPUT,))
     assert bench.discarded == [OUTPUT]
+
+
+@pytest.mark.parametrize("answer", [Written.OK, Written.FENCED, Written.TERMINAL])
+def test_the_checkpoint_of_a_job_that_goes_on_elsewhere_stays(answer: Written) -> None:
+    """A worker that was stopped for longer than its lease changes nothing when it goes on."""
+    bench = Bench(Store(answer))
+    bench.generate._settler.settle(attempt := Attempt(a_job(), 2, solo=False), SUCCESS, (OUTPUT,))
+    assert bench.forgotten == ([] if answer is Written.FENCED else [attempt])
 
 
 def test_a_stop_before_the_first_try_decides() -> None:

@@ -64,7 +64,7 @@ def spool(tmp_path: Path) -> Spool:
 
 def test_another_process_finds_all_that_was_kept(spool: Spool, tmp_path: Path) -> None:
     path = keep(spool, a_job())
-    found = Spool(tmp_path / "spool", 1_000_000).find(a_job())
+    found = Spool(tmp_path / "spool", 1_000_000, "here").find(a_job())
     assert found is not None
     assert found.manifest == manifest_of(a_job()).model_copy(update={"system": "here"})
     assert [found.body(k) for k in (1, 0)] == BODIES[::-1]
@@ -83,6 +83,16 @@ def test_another_process_finds_all_that_was_kept(spool: Spool, tmp_path: Path) -
 def test_nobody_elses_outputs_are_found(spool: Spool, other: Job) -> None:
     keep(spool, a_job())
     assert spool.find(other) is None
+
+
+def test_two_systems_with_a_job_of_one_id_keep_apart(spool: Spool, tmp_path: Path) -> None:
+    other = Spool(tmp_path / "spool", 1_000_000, "elsewhere")
+    theirs = other.keep(manifest_of(a_job(), BODIES[:1]), BODIES[:1], a_job())
+    assert theirs is not None and spool.find(a_job()) is None
+    spool.retire(keep(spool, a_job()))
+    mine, retried = spool.find(a_job()), spool.find(a_job("fresh", retry_of="j"))
+    assert mine is not None and retried is not None and theirs.exists()
+    assert mine.manifest == retried.manifest == manifest_of(a_job()).model_copy(update={"system": "here"})
 
 
 def test_a_retry_finds_what_its_dead_letter_rendered(spool: Spool) -> None:
@@ -141,6 +151,38 @@ def test_the_bound_holds_and_only_what_waits_for_a_retry_makes_room(tmp_path: Pa
     assert keep(spool, a_job("third")).exists()
     assert not spool.is_full
     assert {entry.path.name.split(".")[0] for entry in spool.entries()} == {"second", "third"}
+
+
+@contextmanager
+def no_file_can_be_opened() -> Iterator[None]:
+    """As in a process that has used up its descriptors."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (3, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+
+
+def test_what_cannot_be_read_now_is_there_later(spool: Spool) -> None:
+    path = keep(spool, a_job())
+    with no_file_can_be_opened():
+        assert spool.find(a_job()) is None
+        assert spool.keep(manifest_of(a_job("other")), BODIES, a_job("other")) is None
+        assert spool.entries() == []
+    assert path.exists()
+    assert spool.find(a_job()) is not None
+
+
+def test_a_place_that_fails_at_every_look_fails_no_job(tmp_path: Path) -> None:
+    """Its files' names are longer than the system takes."""
+    folder = tmp_path
+    while len(str(folder)) < 4_050:
+        folder /= "x" * min(200, 4_090 - len(str(folder)) - 1)
+    spool = Spool(folder, 1_000_000)
+    assert spool.is_usable
+    assert spool.keep(manifest_of(a_job()), BODIES, a_job()) is None
+    assert spool.find(a_job()) is None
 
 
 @contextmanager
