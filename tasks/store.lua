@@ -19,7 +19,9 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
                           trace: W3C traceparent of whoever submitted it; batching: whose company its last attempt had
   faults:{id}     list    JSON {attempt, worker, at, traceback} of the last MAX_FAULTS failed or lost attempts; goes when the
                           job ends, unless it is a dead letter
-  events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end
+  events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end. There is none while the
+                          job waits for the first time, as a stream takes 4 KiB: readers make up its `queued` from the record
+                          (`unwritten` in tasks/store_codec.py), and the first move writes it down with that very id
   abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends, and without a
                           TTL until then: a Redis that evicts keys with one must not forget it
   idem:{key}      string  job id of an idempotency key; PX ttl_ms
@@ -103,6 +105,13 @@ local function emit_status(job, type, abort)
   return emit(job, type, cjson.encode(data))
 end
 
+-- The event of a job's creation, when it leaves the queue for the first time.
+local function emit_queued(job)
+  if call('EXISTS', key('events', job.id)) == 1 then return end
+  local born = call('HGET', job.key, 'created') .. '-0'
+  call('XADD', key('events', job.id), born, 'type', 'status', 'data', cjson.encode({status = 'queued', attempt = 0}))
+end
+
 local function add_error(job, error)
   local earlier = call('HGET', job.key, 'errors')
   call('HSET', job.key, 'errors', earlier and (earlier .. ',' .. error) or error)
@@ -166,6 +175,7 @@ local function move(job, to)
   if from == 'queued' and left == 1 then
     if call('HINCRBY', key('work'), job.model, -job.work) <= 0 then call('HDEL', key('work'), job.model) end
     Turns.leave(job)
+    emit_queued(job)
   end
   if from == 'running' and left == 1 then Turns.book(job, 'running', -job.rows) end
   if to == 'running' then Turns.book(job, 'running', job.rows) end
@@ -344,7 +354,6 @@ local function create_one(max_queued, id, request, model, priority, group, super
     return {'new', now, -1}
   end
   enqueue(job)
-  emit_status(job, 'status')
   return {'new', now, Turns.position(id, model, tenant)}
 end
 
