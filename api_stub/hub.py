@@ -13,7 +13,7 @@ from tasks.store_codec import event_order
 #: Streams of one read; more have readers of their own.
 MAX_STREAMS = 500
 #: One blocked read: how long a newcomer waits until its stream is part of it.
-SLICE_S = 0.1
+SLICE_S = 0.2
 #: Pause after a read that found something: what comes meanwhile is found by one read.
 GATHER_S = 0.02
 #: Events that a slow client may leave unread here; beyond, it reads the store itself.
@@ -31,15 +31,20 @@ class Follower:
 
     def __init__(self, after: str) -> None:
         self.after = after
+        self._order = event_order(after)
         self._has_missed = False
         self._unread: list[Event] = []
         self._error: Exception | None = None
         self._changed = asyncio.Event()
 
+    def order(self) -> tuple[int, int]:
+        return self._order
+
     def hear(self, event: Event) -> None:
-        if event_order(event.id) <= event_order(self.after):
+        order = event_order(event.id)
+        if order <= self._order:
             return
-        self.after = event.id
+        self.after, self._order = event.id, order
         if len(self._unread) < MAX_UNREAD:
             self._unread.append(event)
         else:
@@ -135,7 +140,7 @@ class _Reader:
 
     async def _read(self) -> bool:
         """Whether anything was new. Each stream is read on from where the last of its followers stands."""
-        after = {job_id: min((one.after for one in some), key=event_order) for job_id, some in self.followers.items()}
+        after = {job_id: min(some, key=Follower.order).after for job_id, some in self.followers.items()}
         found = await self._source.events_of(after, block_s=SLICE_S)
         for job_id, event in found:
             for follower in self.followers.get(job_id, ()):

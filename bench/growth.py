@@ -8,6 +8,7 @@ thread (INFO cpu), so that neither the network nor this process nor other progra
 
 from __future__ import annotations
 
+import itertools
 import math
 import tempfile
 from collections.abc import Callable, Sequence
@@ -55,13 +56,14 @@ class Grower:
         self.num_calls = num_calls
         self.tenants = [f"t{number}" for number in range(tenants)]
         self.records = 0
+        self._turns = itertools.cycle(self.tenants)
         self._ids: list[str] = []
         self._empty_bytes = self._used_bytes()
 
     def grow_to(self, records: int) -> None:
         while self.records < records:
-            number = min(_CHUNK, records - self.records)
-            tenant = self.tenants[self.records // _CHUNK % len(self.tenants)]
+            number = min(_CHUNK, records // len(self.tenants), records - self.records)
+            tenant = next(self._turns)
             jobs = self.client.submit_many([REQUEST] * number, tenant=tenant)
             self._ids += [jobs[0].id, jobs[-1].id]
             self.records += number
