@@ -90,8 +90,8 @@ class StepScheduler:
     def join(self) -> list[Slot]:
         """The rows that start now; rows that were held and have a place again go on by themselves.
 
-        Best rank first, but kin of those under way before others (`_next`). A row of a `solo` request runs with nothing else under way; while it is the first of those that
-        wait nobody else starts.
+        Best rank first, but kin of those under way before others (`_next`). A row of a `solo` request runs with nothing
+        else under way; while it is the first of those that wait nobody else starts.
         """
         started: list[Slot] = []
         if any(slot.request.solo for slot in self.running):
