@@ -69,17 +69,12 @@ fmt: $(VENV)/.ok ## Format, and fix what can be fixed
 docs: $(VENV)/.ok ## docs/reference/ again, from the code
 	$(BIN)/python -m docs_gen
 
-bench: $(VENV)/.ok ## Every claim of the README, measured; some minutes each
-	$(BIN)/python -m bench.enqueue
-	$(BIN)/python -m bench.overhead
-	$(BIN)/python -m bench.batching
-	$(BIN)/python -m bench.memory
+bench: $(VENV)/.ok ## Every table of bench/README.md, half an hour on an idle machine; ARGS='--only growth cost'
+	$(BIN)/python -m bench $(ARGS)
 
-bench-quick: $(VENV)/.ok ## The same with few jobs: shows that it runs, proves nothing
-	$(BIN)/python -m bench.enqueue --singles 50 --many 1000 --rounds 1
-	$(BIN)/python -m bench.overhead --jobs 16 --rounds 1
-	$(BIN)/python -m bench.batching --jobs 16 --rounds 1
-	$(BIN)/python -m bench.memory --jobs 40 --first 20
+bench-quick: $(VENV)/.ok ## The same with few jobs, three minutes, and how far its figures are from bench/baseline.json
+	$(BIN)/python -m bench --quick $(ARGS)
+	$(BIN)/python -m bench.drift
 
 chaos: $(VENV)/.ok ## Ten minutes of kills, cuts and lost replies, counted; ARGS='--seconds 60 --seed 7', docs/reliability.md
 	$(BIN)/python -m tests.chaos $(ARGS)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from fastapi import Request
 
+from api_stub.hub import EventHub
 from tasks.artifacts import ArtifactStore
 from tasks.async_client import AsyncClient
 from tasks.connection import async_connect
@@ -25,6 +26,7 @@ class Backend:
     client: AsyncClient
     artifacts: ArtifactStore
     videos: VideoIndex
+    hub: EventHub
     #: None: no limit is set.
     limiter: RateLimiter | None = None
 
@@ -35,9 +37,11 @@ async def connect(settings: Settings, tracing: Tracing = NO_TRACING) -> AsyncIte
     models = load_models(settings.models)
     async with AsyncClient(settings, models=models, tracing=tracing) as client, async_connect(settings) as redis:
         videos, limiter = VideoIndex(redis, settings.key_prefix), _limiter(settings)
+        hub = EventHub(client.store)
         try:
-            yield Backend(settings, models, client, ArtifactStore(settings), videos, limiter)
+            yield Backend(settings, models, client, ArtifactStore(settings), videos, hub, limiter)
         finally:
+            await hub.close()
             if limiter is not None:
                 await limiter.close()
 

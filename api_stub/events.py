@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
 
 from api_stub.backend import Backend
 from tasks.errors import InvalidRequest, SafelightError, StoreUnavailable, UnknownJob
 from tasks.job import Job
+from tasks.store import Event
+from tasks.store_codec import event_order
 
 HEARTBEAT_S = 15.0
 RECONNECT_MS = 2_000
@@ -53,29 +55,36 @@ async def stream(
     store = backend.client.store
     spoke = time.monotonic()
     try:
-        while not closing.is_set():
-            events = await store.events(
-                job.id, after=after, block_s=0.0 if job.status.is_terminal else min(SLICE_S, heartbeat_s)
-            )
-            for event in events:
-                after = event.id
-                if event.type == "done":
-                    yield frame(event.id, "done", (await store.get(job.id)).to_json())
+        events = await store.events(job.id, after=after)
+        async with backend.hub.follow(job.id, events[-1].id if events else after) as follower:
+            while not closing.is_set():
+                for event in newer(events, after):
+                    after = event.id
+                    if event.type == "done":
+                        yield frame(event.id, "done", (await store.get(job.id)).to_json())
+                        return
+                    yield frame(event.id, event.type, event.data)
+                    spoke = time.monotonic()
+                if not events and job.status.is_terminal:
+                    yield frame("", "done", job.to_json())
                     return
-                yield frame(event.id, event.type, event.data)
-                spoke = time.monotonic()
-            if not events and job.status.is_terminal:
-                yield frame("", "done", job.to_json())
-                return
-            if time.monotonic() - spoke >= heartbeat_s:
-                yield ": alive\n\n"
-                spoke = time.monotonic()
-                job = await store.get(job.id)
+                is_silent = time.monotonic() - spoke >= heartbeat_s
+                if is_silent:
+                    yield ": alive\n\n"
+                    spoke, job = time.monotonic(), await store.get(job.id)
+                events = [] if is_silent else await follower.next(min(SLICE_S, heartbeat_s))
+                if is_silent or follower.has_missed():
+                    events = await store.events(job.id, after=after)
     except UnknownJob:
         return
     except StoreUnavailable as error:
         # The status line is long gone: say it in a comment; the reader comes back with its last id.
         yield f": {one_line(error)}\n\n"
+
+
+def newer(events: Sequence[Event], after: str) -> list[Event]:
+    """Without those that came before: the store and the hub may both have told an event."""
+    return [event for event in events if event_order(event.id) > event_order(after)]
 
 
 def one_line(error: SafelightError) -> str:

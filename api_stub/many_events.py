@@ -17,6 +17,7 @@ from api_stub.openapi import MANY_EVENTS, problems
 from tasks.errors import InvalidRequest, StoreUnavailable, UnknownJob
 from tasks.ids import is_job_id
 from tasks.store import Event
+from tasks.store_codec import first_event
 
 MAX_IDS = 100
 router = APIRouter(prefix="/v1/events", tags=["jobs"])
@@ -73,7 +74,7 @@ async def stream(
     try:
         while live and not closing.is_set():
             if time.monotonic() - spoke >= heartbeat_s:
-                for frame in await _ended(backend, live):
+                for frame in await _looked_up(backend, live):
                     yield frame
                 yield ": alive\n\n"
                 spoke = time.monotonic()
@@ -100,8 +101,9 @@ async def _frame(backend: Backend, job_id: str, event: Event) -> str:
     return sse.frame(event.id, event.type, data)
 
 
-async def _ended(backend: Backend, live: dict[str, str]) -> list[str]:
-    """Frames for those that have ended or are unknown, which leave `live`: their streams may have expired."""
+async def _looked_up(backend: Backend, live: dict[str, str]) -> list[str]:
+    """Frames of what no stream tells: for those that have ended or are unknown, which leave `live`, their streams may
+    have expired; for those that nobody has claimed yet there is none."""
     frames = []
     for job_id in list(live):
         try:
@@ -110,6 +112,9 @@ async def _ended(backend: Backend, live: dict[str, str]) -> list[str]:
             frames.append(sse.frame("", "gone", {"id": job_id}))
             del live[job_id]
             continue
+        for event in first_event(job, live[job_id]):
+            frames.append(sse.frame(event.id, event.type, {"id": job_id, **event.data}))
+            live[job_id] = event.id
         if job.status.is_terminal:
             frames.append(sse.frame("", "done", brief(job)))
             del live[job_id]

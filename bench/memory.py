@@ -1,33 +1,39 @@
-"""Whether a worker grows: its resident memory after many jobs against that after the first hundred.
+"""Whether a worker grows: its resident memory after many jobs against that after the first of them.
 
-python -m bench.memory [--jobs 1000] [--first 100] [--steps 4]
+python -m bench.memory [--model bundled] [--jobs 1000] [--first 100] [--steps 4] [--quick]
+python -m bench.memory --model costless --jobs 10000 --first 1000
 """
 
 from __future__ import annotations
 
-import argparse
-
 import psutil
 
-from bench.stand import running_stand
+from bench.report import keep, options, say
+from bench.stand import costless, running_stand
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=1000)
-    parser.add_argument("--first", type=int, default=100)
-    parser.add_argument("--steps", type=int, default=4, help="few, so that the time goes into jobs and not into steps")
-    options = parser.parse_args()
-    with running_stand(8) as stand:
+    chosen = options(
+        __doc__,
+        model=("bundled", "bundled", "or costless: arithmetic instead of a model"),
+        jobs=(1000, 40, "in all"),
+        first=(100, 20, "after which it is looked at for the first time"),
+        steps=(4, 4, "few, so that the time goes into jobs and not into steps"),
+    )
+    each = max(20, chosen.first)
+    with running_stand(8, models=costless() if chosen.model == "costless" else None) as stand:
         worker = psutil.Process(stand.worker.pid)
-        stand.run(options.first, num_inference_steps=options.steps)
-        after_first = worker.memory_info().rss
-        for _ in range((options.jobs - options.first) // 100):
-            stand.run(100, num_inference_steps=options.steps)
-            print(f"{worker.memory_info().rss / 2**20:.0f} MiB", end=" ", flush=True)
-        after_all = worker.memory_info().rss
-    print(f"\n| after {options.first} jobs | after {options.jobs} | ratio |\n| --- | --- | --- |")
-    print(f"| {after_first / 2**20:.0f} MiB | {after_all / 2**20:.0f} MiB | {after_all / after_first:.3f} |")
+        looks = []
+        for done in range(0, chosen.jobs, each):
+            stand.run(min(each, chosen.jobs - done), num_inference_steps=chosen.steps)
+            looks.append(worker.memory_info().rss)
+            print(f"{looks[-1] / 2**20:.0f} MiB", end=" ", flush=True)
+    head = ("model", f"after {chosen.first} jobs", f"after {chosen.jobs}", "ratio")
+    ratio = looks[-1] / looks[0]
+    say(
+        "Memory.", head, [(chosen.model, f"{looks[0] / 2**20:.0f} MiB", f"{looks[-1] / 2**20:.0f} MiB", f"{ratio:.3f}")]
+    )
+    keep(chosen.figures, {f"memory: {chosen.model}, last / first": ratio})
 
 
 if __name__ == "__main__":

@@ -1,27 +1,84 @@
-"""What the benches stand on: real servers, a worker of a given batch size, and the bare pipeline beside it."""
+"""What the benches stand on: real servers, workers on a model of one's choice, and the bare pipeline beside them."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bench.report import spread
 from tasks import Client, Job
 from tasks.local.process import ChildProcess
-from tasks.local.servers import start_redis, start_s3
+from tasks.local.servers import RedisServer, S3Server, start_redis, start_s3
 from tasks.settings import Settings
+
+__all__ = ["BarePipeline", "Servers", "Stand", "costless", "running_stand", "servers", "spread", "timed"]
 
 MODEL_DIR = Path(__file__).parent.parent / "engine" / "models" / "tiny"
 PROMPT = "a red house with a blue roof under a yellow sun"
 STEPS = 20
 GUIDANCE = 4.0
+
+
+@dataclass
+class Servers:
+    """Redis and S3 in a folder, and the variables under which programs find them."""
+
+    home: Path
+    redis: RedisServer
+    s3: S3Server
+    env: dict[str, str]
+    stack: contextlib.ExitStack = field(repr=False)
+
+    def use(self, **changes: str) -> None:
+        """Change variables, for this process and for those that it starts from now on."""
+        self.env |= changes
+        os.environ.update(changes)
+
+    def client(self, settings: Settings | None = None) -> Client:
+        return self.stack.enter_context(Client(settings or Settings()))
+
+    def start(self, name: str, command: list[str], changes: Mapping[str, str] | None = None) -> ChildProcess:
+        """A child of this Python, stopped at the end."""
+        env = {**os.environ, **self.env, **(changes or {})}
+        process = ChildProcess(name, [sys.executable, *command], log=self.home / f"{name}.log", env=env)
+        self.stack.callback(process.stop, 60)
+        return process
+
+    def start_worker(self, name: str, client: Client, changes: Mapping[str, str] | None = None) -> ChildProcess:
+        """Returns once it is ready for jobs."""
+        worker = self.start(name, ["-m", "worker"], {"SAFELIGHT_WORKER_NAME": name, **(changes or {})})
+        worker.wait_ready(lambda: any(one["host"] == name for one in client.store.workers()), timeout_s=180)
+        return worker
+
+
+@contextlib.contextmanager
+def servers(models: str) -> Iterator[Servers]:
+    """Both servers in a temporary folder, with this models file; all gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="safelight-bench-") as folder, contextlib.ExitStack() as stack:
+        home = Path(folder)
+        redis_server = start_redis(home / "redis")
+        stack.callback(redis_server.process.stop)
+        s3_server = start_s3(home / "s3")
+        stack.callback(s3_server.process.stop)
+        (home / "models.toml").write_text(models, "utf-8")
+        found = Servers(home, redis_server, s3_server, {}, stack)
+        found.use(
+            SAFELIGHT_REDIS_URL=redis_server.url,
+            SAFELIGHT_S3_ENDPOINT_URL=s3_server.url,
+            SAFELIGHT_MODELS=str(home / "models.toml"),
+            SAFELIGHT_SPOOL_DIR=str(home / "spool"),
+            SAFELIGHT_MAX_QUEUED="10000000",
+            AWS_ACCESS_KEY_ID=s3_server.access_key,
+            AWS_SECRET_ACCESS_KEY=s3_server.secret_key,
+        )
+        yield found
 
 
 @dataclass
@@ -40,34 +97,15 @@ class Stand:
 
 
 @contextlib.contextmanager
-def running_stand(max_batch_rows: int, mode: str = "auto") -> Iterator[Stand]:
-    """Redis, S3 and one worker in a temporary folder; all gone afterwards."""
-    with tempfile.TemporaryDirectory(prefix="safelight-bench-") as folder, contextlib.ExitStack() as stack:
-        home = Path(folder)
-        redis_server = start_redis(home / "redis")
-        stack.callback(redis_server.process.stop)
-        s3_server = start_s3(home / "s3")
-        stack.callback(s3_server.process.stop)
-        models = home / "models.toml"
-        models.write_text(_models_file(max_batch_rows, mode), "utf-8")
-        env = {
-            "SAFELIGHT_REDIS_URL": redis_server.url,
-            "SAFELIGHT_S3_ENDPOINT_URL": s3_server.url,
-            "SAFELIGHT_MODELS": str(models),
-            "AWS_ACCESS_KEY_ID": s3_server.access_key,
-            "AWS_SECRET_ACCESS_KEY": s3_server.secret_key,
-        }
-        os.environ.update(env)
-        worker = ChildProcess(
-            "worker", [sys.executable, "-m", "worker"], log=home / "worker.log", env={**os.environ, **env}
-        )
-        stack.callback(worker.stop, 60)
-        client = stack.enter_context(Client(Settings()))
-        worker.wait_ready(lambda: bool(client.store.workers()), timeout_s=180)
-        yield Stand(client, worker)
+def running_stand(max_batch_rows: int, mode: str = "auto", models: str | None = None) -> Iterator[Stand]:
+    """Redis, S3 and one worker, by default with the bundled model."""
+    with servers(models or bundled(max_batch_rows, mode)) as found:
+        client = found.client()
+        yield Stand(client, found.start_worker("worker", client))
 
 
-def _models_file(max_batch_rows: int, mode: str) -> str:
+def bundled(max_batch_rows: int, mode: str = "auto") -> str:
+    """A models file with the bundled model."""
     return f"""
 [tiny]
 source = "bundled:tiny"
@@ -77,6 +115,19 @@ mode = "{mode}"
 max_batch_rows = {max_batch_rows}
 defaults = {{ height = 96, width = 96, num_inference_steps = 20, guidance_scale = 4.0 }}
 limits = {{ min_size = 64, max_size = 160, max_steps = 100 }}
+"""
+
+
+def costless(step_ms: float = 0.0, max_batch_rows: int = 8, mode: str = "request") -> str:
+    """A models file with one model of arithmetic, whose step sleeps: what is left is what Safelight costs."""
+    return f"""
+[tiny]
+source = "fake:step_ms={step_ms}"
+mode = "{mode}"
+max_batch_rows = {max_batch_rows}
+admission_wait_ms = 2
+defaults = {{ height = 16, width = 16, num_inference_steps = 20, guidance_scale = 4.0 }}
+limits = {{ size_multiple = 8, min_size = 8, max_size = 64, max_steps = 1000 }}
 """
 
 
@@ -107,8 +158,3 @@ def timed(call: Any, *args: Any, **kwargs: Any) -> float:
     began = time.perf_counter()
     call(*args, **kwargs)
     return time.perf_counter() - began
-
-
-def spread(values: Sequence[float]) -> str:
-    """Median and range, as the tables show them."""
-    return f"{statistics.median(values):.3f} [{min(values):.3f} to {max(values):.3f}]"

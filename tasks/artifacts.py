@@ -100,8 +100,7 @@ class ArtifactStore:
         }
         try:
             with body.open("rb") if isinstance(body, Path) else io.BytesIO(body) as stream:
-                size, md5 = _measure(stream)
-                self._client.upload_fileobj(stream, self.bucket, key, ExtraArgs=extra, Config=_transfer_config())
+                size, md5 = self._upload(stream, key, extra)
         except Exception as error:
             raise self._upload_failed(key, error) from error
         try:
@@ -112,6 +111,19 @@ class ArtifactStore:
             raise self._upload_failed(key, error) from error
         _verify(key, head, size, sha256, md5)
         return f"s3://{self.bucket}/{key}"
+
+    def _upload(self, stream: BinaryIO, key: str, extra: dict[str, Any]) -> tuple[int, str | None]:
+        """Size in bytes, and the MD5 that a store gives as ETag when the object goes up in one part."""
+        size = stream.seek(0, io.SEEK_END)
+        stream.seek(0)
+        if size > MULTIPART_BYTES:
+            self._client.upload_fileobj(stream, self.bucket, key, ExtraArgs=extra, Config=_transfer_config())
+            return size, None
+        # As bytes: boto3 asks for no permission to send them (Expect: 100-continue), which is a round trip, and its
+        # machinery for transfers costs as much CPU again.
+        data = stream.read()
+        self._client.put_object(Bucket=self.bucket, Key=key, Body=data, **extra)
+        return size, hashlib.md5(data, usedforsecurity=False).hexdigest()
 
     def get(self, uri: str, max_bytes: int) -> bytes:
         """The whole object. Raises `DownloadFailed` (final) or `StoreUnavailable` (may pass)."""
@@ -205,17 +217,6 @@ def _transfer_config() -> Any:
     return TransferConfig(
         multipart_threshold=MULTIPART_BYTES + 1, multipart_chunksize=MULTIPART_BYTES, use_threads=False
     )
-
-
-def _measure(stream: BinaryIO) -> tuple[int, str | None]:
-    """Size in bytes, and the MD5 that a store gives as ETag when the object goes up in one part."""
-    size = stream.seek(0, io.SEEK_END)
-    stream.seek(0)
-    if size > MULTIPART_BYTES:
-        return size, None
-    digest = hashlib.md5(stream.read(), usedforsecurity=False).hexdigest()
-    stream.seek(0)
-    return size, digest
 
 
 def _verify(key: str, head: Mapping[str, Any], size: int, sha256: str, md5: str | None) -> None:

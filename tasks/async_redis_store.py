@@ -80,8 +80,8 @@ class AsyncRedisJobStore:
     async def events(self, job_id: str, *, after: str = "0", block_s: float = 0.0) -> Sequence[Event]:
         deadline = time.monotonic() + block_s
         found = await self._read(job_id, after, 0.0)
-        if not found and (lost := await self._lost_done(job_id, after)):
-            found = await self._read(job_id, after, 0.0) or lost  # the job may have ended between the two looks
+        if not found and (made := await self._unwritten(job_id, after)):
+            found = await self._read(job_id, after, 0.0) or made  # the job may have moved between the two looks
         while not found and (left_s := deadline - time.monotonic()) > 0:
             found = await self._read(job_id, after, min(left_s, BLOCK_SLICE_S))
         return found
@@ -89,7 +89,8 @@ class AsyncRedisJobStore:
     async def events_of(self, after: Mapping[str, str], *, block_s: float) -> Sequence[tuple[str, Event]]:
         """Events of each job after the id given for it, with whose they are; waits up to `block_s` for the first one.
 
-        Of a job whose stream has expired there are none, not even `done`: look at its record now and then.
+        Of a job without a stream there are none, neither `queued` before its first claim nor `done` long after its
+        end: look at its record first, and now and then.
         """
         streams: dict[Any, Any] = {f"{self._prefix}events:{job_id}": event_id for job_id, event_id in after.items()}
         reply = await self._guarded(self._client.xread(streams, block=max(1, int(block_s * 1000))))
@@ -101,9 +102,9 @@ class AsyncRedisJobStore:
         block_ms = max(1, int(block_s * 1000)) if block_s else None
         return codec.decode_events(await self._guarded(self._client.xread({key: after}, block=block_ms)))
 
-    async def _lost_done(self, job_id: str, after: str) -> Sequence[Event]:
+    async def _unwritten(self, job_id: str, after: str) -> Sequence[Event]:
         key = f"{self._prefix}job:{job_id}"
-        return codec.lost_done(await self._guarded(self._client.hmget(key, codec.DONE_FIELDS)), after)
+        return codec.unwritten(await self._guarded(self._client.hmget(key, codec.EVENT_FIELDS)), after)
 
     async def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
         return await self._run(codec.queues(models))

@@ -26,7 +26,14 @@ SOCKET_TIMEOUT_S = 3.0
 BLOCK_SLICE_S = SOCKET_TIMEOUT_S / 2
 _TLS_CONNECTIONS = (redis.SSLConnection, redis.asyncio.SSLConnection)
 _DIALLING: dict[str, Any] = {"socket_timeout": SOCKET_TIMEOUT_S, "socket_connect_timeout": SOCKET_TIMEOUT_S}
-_OPTIONS: dict[str, Any] = {**_DIALLING, "health_check_interval": 10, "decode_responses": True}
+#: redis-py's own bound is 100, and then it raises: as many as there are threads, or requests that wait, must go.
+_MAX_CONNECTIONS = 20_000
+_OPTIONS: dict[str, Any] = {
+    **_DIALLING,
+    "health_check_interval": 10,
+    "decode_responses": True,
+    "max_connections": _MAX_CONNECTIONS,
+}
 
 
 def connect(settings: Settings, *, timeout_s: float = SOCKET_TIMEOUT_S, num_retries: int = 2) -> redis.Redis:

@@ -109,8 +109,8 @@ class RedisJobStore:
     def events(self, job_id: str, *, after: str = "0", block_s: float = 0.0) -> Sequence[Event]:
         deadline = time.monotonic() + block_s
         found = self._read(job_id, after, 0.0)
-        if not found and (lost := self._lost_done(job_id, after)):
-            found = self._read(job_id, after, 0.0) or lost  # the job may have ended between the two looks
+        if not found and (made := self._unwritten(job_id, after)):
+            found = self._read(job_id, after, 0.0) or made  # the job may have moved between the two looks
         while not found and (left_s := deadline - time.monotonic()) > 0:
             found = self._read(job_id, after, min(left_s, BLOCK_SLICE_S))
         return found
@@ -118,7 +118,8 @@ class RedisJobStore:
     def events_of(self, after: Mapping[str, str], *, block_s: float) -> Sequence[tuple[str, Event]]:
         """Events of each job after the id given for it, with whose they are; waits up to `block_s` for the first one.
 
-        Of a job whose stream has expired there are none, not even `done`: look at its record now and then.
+        Of a job without a stream there are none, neither `queued` before its first claim nor `done` long after its
+        end: look at its record first, and now and then.
         """
         streams: dict[Any, Any] = {f"{self._prefix}events:{job_id}": event_id for job_id, event_id in after.items()}
         block_ms = max(1, int(min(block_s, BLOCK_SLICE_S) * 1000))
@@ -131,9 +132,9 @@ class RedisJobStore:
         block_ms = max(1, int(block_s * 1000)) if block_s else None
         return codec.decode_events(self._guarded(lambda: self._client.xread({key: after}, block=block_ms)))
 
-    def _lost_done(self, job_id: str, after: str) -> Sequence[Event]:
+    def _unwritten(self, job_id: str, after: str) -> Sequence[Event]:
         key = f"{self._prefix}job:{job_id}"
-        return codec.lost_done(self._guarded(lambda: self._client.hmget(key, codec.DONE_FIELDS)), after)
+        return codec.unwritten(self._guarded(lambda: self._client.hmget(key, codec.EVENT_FIELDS)), after)
 
     # -- the worker's side --------------------------------------------------------------------------------------
 

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
+#: At a time, of one client.
+MAX_CONNECTIONS = 16
+
+
 @dataclass(frozen=True, slots=True)
 class Patience:
     """How long one call may take."""
@@ -59,7 +63,7 @@ def s3_client(endpoint: str | None, place: Endpoints, patience: Patience | None 
         connect_timeout=patience.connect_s,
         read_timeout=patience.read_s,
         retries={"mode": "standard", "total_max_attempts": patience.num_attempts},
-        max_pool_connections=16,
+        max_pool_connections=MAX_CONNECTIONS,
     )
     client: S3Client = boto3.session.Session().client(
         "s3", endpoint_url=endpoint, region_name=place.region, config=config

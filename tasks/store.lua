@@ -19,7 +19,9 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
                           trace: W3C traceparent of whoever submitted it; batching: whose company its last attempt had
   faults:{id}     list    JSON {attempt, worker, at, traceback} of the last MAX_FAULTS failed or lost attempts; goes when the
                           job ends, unless it is a dead letter
-  events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end
+  events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end. There is none while the
+                          job waits for the first time, as a stream takes 4 KiB: readers make up its `queued` from the record
+                          (`unwritten` in tasks/store_codec.py), and the first move writes it down with that very id
   abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends, and without a
                           TTL until then: a Redis that evicts keys with one must not forget it
   idem:{key}      string  job id of an idempotency key; PX ttl_ms
@@ -68,8 +70,9 @@ local MOVES = {
 local EVENTS_TTL, HINT_BASE, MAX_ATTEMPTS_EXTRA, CRASHES_TO_SOLO, MAX_SOLO_CRASHES = 300000, 5000, 10, 2, 2
 local MAX_FAULTS, MAX_INDEX, LITTER_DELAY, DRAIN_TTL = 10, 10000, 120000, 3600000
 local TEXTS = {'status', 'model', 'group', 'worker', 'token', 'tenant'}
-local NUMBERS = {'attempt', 'priority', 'seq', 'deadline', 'started', 'num_errors', 'crashes', 'solo', 'solo_crashes',
-                 'released', 'hints', 'hinted', 'work', 'rows', 'stamp'}
+local FIELDS = {'status', 'model', 'group', 'worker', 'token', 'tenant',
+                'attempt', 'priority', 'seq', 'deadline', 'started', 'num_errors', 'crashes', 'solo', 'solo_crashes',
+                'released', 'hints', 'hinted', 'work', 'rows', 'stamp'} -- the texts, then numbers
 
 local VERBS, Turns = {}, {} -- `turns.lua` fills the second
 
@@ -78,10 +81,12 @@ local function is_terminal(status) return next(MOVES[status]) == nil end
 local function abort_wanted(id) return call('EXISTS', key('abort', id)) == 1 end
 
 local function load(id)
-  local job = {id = id, key = key('job', id)}
-  for index, text in ipairs(call('HMGET', job.key, unpack(TEXTS))) do job[TEXTS[index]] = text or nil end
+  local job, values = {id = id, key = key('job', id)}, call('HMGET', key('job', id), unpack(FIELDS))
+  for index, value in ipairs(values) do
+    if index > #TEXTS then value = tonumber(value or 0) end
+    job[FIELDS[index]] = value or nil
+  end
   if not job.status then return nil end
-  for index, number in ipairs(call('HMGET', job.key, unpack(NUMBERS))) do job[NUMBERS[index]] = tonumber(number or 0) end
   job.tenant = job.tenant or 'default'
   return job
 end
@@ -101,6 +106,13 @@ end
 local function emit_status(job, type, abort)
   local data = {status = job.status, attempt = job.attempt, worker = job.worker, abort_requested = abort}
   return emit(job, type, cjson.encode(data))
+end
+
+-- The event of a job's creation, when it leaves the queue for the first time.
+local function emit_queued(job)
+  if call('EXISTS', key('events', job.id)) == 1 then return end
+  local born = call('HGET', job.key, 'created') .. '-0'
+  call('XADD', key('events', job.id), born, 'type', 'status', 'data', cjson.encode({status = 'queued', attempt = 0}))
 end
 
 local function add_error(job, error)
@@ -166,6 +178,7 @@ local function move(job, to)
   if from == 'queued' and left == 1 then
     if call('HINCRBY', key('work'), job.model, -job.work) <= 0 then call('HDEL', key('work'), job.model) end
     Turns.leave(job)
+    emit_queued(job)
   end
   if from == 'running' and left == 1 then Turns.book(job, 'running', -job.rows) end
   if to == 'running' then Turns.book(job, 'running', job.rows) end
@@ -225,21 +238,33 @@ local function current(id, attempt)
   return 'ok', job
 end
 
+-- What ETAs need of a model: queued, work, pace, running, speeds. `seen`: facts by model, for calls that look at many jobs
+-- and change none of them.
+local function facts_of(model, seen)
+  local facts = seen[model]
+  if not facts then
+    facts = {queued = call('ZCARD', key('queue', model)), work = call('HGET', key('work'), model) or 0,
+             pace = call('HGET', key('pace'), model) or '', running = call('ZCARD', key('running', model)),
+             speeds = call('HGETALL', key('speeds', model))}
+    seen[model] = facts
+  end
+  return facts
+end
+
 -- {id, fields, position, queued, work, pace, running, speeds, now, abort} for a reader, or nil. What only an ETA needs is
 -- left out once the job has ended; `abort` is 1 while its end is wanted.
-local function snapshot(id)
-  local fields = call('HGETALL', key('job', id))
+local function snapshot(id, seen)
+  local fields, record = call('HGETALL', key('job', id)), {}
   if #fields == 0 then return false end
-  local model, status, tenant = unpack(call('HMGET', key('job', id), 'model', 'status', 'tenant'))
-  if is_terminal(status) then return {id, fields, -1, 0, 0, '', 0, {}, now, 0} end
-  local queue = key('queue', model)
-  local position, queued, work = -1, 0, 0
-  if status == 'queued' then
-    position, queued = Turns.position(id, model, tenant or 'default'), call('ZCARD', queue)
-    work = call('HGET', key('work'), model) or 0
+  for at = 1, #fields, 2 do record[fields[at]] = fields[at + 1] end
+  if is_terminal(record.status) then return {id, fields, -1, 0, 0, '', 0, {}, now, 0} end
+  local facts, position, queued, work = facts_of(record.model, seen or {}), -1, 0, 0
+  if record.status == 'queued' then
+    position = Turns.position(id, record.model, record.tenant or 'default', facts)
+    queued, work = facts.queued, facts.work
   end
-  local pace, running = call('HGET', key('pace'), model) or '', call('ZCARD', key('running', model))
-  return {id, fields, position, queued, work, pace, running, call('HGETALL', key('speeds', model)), now, abort_wanted(id) and 1 or 0}
+  local wanted = abort_wanted(id) and 1 or 0
+  return {id, fields, position, queued, work, facts.pace, facts.running, facts.speeds, now, wanted}
 end
 
 local function abort(job)
@@ -312,7 +337,7 @@ local function write_record(job, request, digest, deadline_ms, trace)
   end
 end
 
-local function create_one(max_queued, id, request, model, priority, group, supersede, digest, idem, deadline_ms, trace, work,
+local function create_one(facts, max_queued, id, request, model, priority, group, supersede, digest, idem, deadline_ms, trace, work,
                           rejected, retry_of, tenant, rows)
   local known = idem ~= '' and call('GET', key('idem', idem)) or id
   if call('EXISTS', key('job', known)) == 0 then known = id end
@@ -344,8 +369,7 @@ local function create_one(max_queued, id, request, model, priority, group, super
     return {'new', now, -1}
   end
   enqueue(job)
-  emit_status(job, 'status')
-  return {'new', now, Turns.position(id, model, tenant)}
+  return {'new', now, Turns.position(id, model, tenant, facts)}
 end
 
 local function lapse(id, max_attempts)
@@ -407,18 +431,21 @@ end
 function VERBS.moves() return cjson.encode(MOVES) end
 
 function VERBS.create(max_queued, ...)
-  local args, width, replies = {...}, 15, {}
+  local args, width, replies, seen, last = {...}, 15, {}, {}, nil
   for first = 1, #args, width do
-    replies[#replies + 1] = create_one(max_queued, unpack(args, first, first + width - 1))
+    local owner = args[first + 2] .. ' ' .. args[first + 13]
+    -- While one tenant's jobs of one model follow one another, nobody else's lines change.
+    if owner ~= last or args[first + 5] == '1' then seen, last = {}, owner end
+    replies[#replies + 1] = create_one(seen, max_queued, unpack(args, first, first + width - 1))
   end
   return replies
 end
 
-VERBS.get = snapshot
+function VERBS.get(id) return snapshot(id) end
 
 function VERBS.list(status, group, limit, cursor)
   local index = group ~= '' and key('group', group) or status ~= '' and key('status', status) or key('jobs')
-  local found, last = {}, cursor == '' and '+inf' or '(' .. cursor
+  local found, seen, last = {}, {}, cursor == '' and '+inf' or '(' .. cursor
   for _ = 1, 20 do
     local entries = call('ZREVRANGEBYSCORE', index, last, '-inf', 'WITHSCORES', 'LIMIT', 0, 100)
     for at = 1, #entries, 2 do
@@ -426,7 +453,7 @@ function VERBS.list(status, group, limit, cursor)
       last = '(' .. entries[at + 1]
       if not real[1] then call('ZREM', index, entries[at]) end
       if real[1] and (status == '' or real[1] == status) and (group == '' or real[2] == group) then
-        found[#found + 1] = snapshot(entries[at])
+        found[#found + 1] = snapshot(entries[at], seen)
       end
       if #found == tonumber(limit) then break end
     end

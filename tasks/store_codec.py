@@ -351,20 +351,37 @@ def decode_streams(reply: Any) -> list[tuple[str, Event]]:
     ]
 
 
-#: What `lost_done` needs of a record.
-DONE_FIELDS = ("done", "status", "attempt", "worker")
+#: What `unwritten` needs of a record.
+EVENT_FIELDS = ("done", "status", "attempt", "worker", "created")
 
 
-def lost_done(record: Sequence[str | None], after: str) -> list[Event]:
-    """The `done` event of a job whose stream has expired, if it comes after `after`; from its `DONE_FIELDS`."""
-    done, status, attempt, worker = record
-    if done is None or _event_order(done) <= _event_order(after):
-        return []
-    data = {"status": status, "attempt": int(attempt or 0)}
-    return [Event(done, "done", data if worker is None else {**data, "worker": worker})]
+def unwritten(record: Sequence[str | None], after: str) -> list[Event]:
+    """The event after `after` that no stream holds; from a record's `EVENT_FIELDS`.
+
+    `done` of a job whose stream has expired, or `queued` of one that was never claimed and has no stream yet.
+    """
+    done, status, attempt, worker, created = record
+    if done is not None and event_order(done) > event_order(after):
+        data = {"status": status, "attempt": int(attempt or 0)}
+        return [Event(done, "done", data if worker is None else {**data, "worker": worker})]
+    if status == "queued" and attempt == "0" and event_order(first_event_id(created)) > event_order(after):
+        return [Event(first_event_id(created), "status", {"status": "queued", "attempt": 0})]
+    return []
 
 
-def _event_order(event_id: str) -> tuple[int, int]:
+def first_event(job: Job, after: str) -> list[Event]:
+    """`queued` of a job that was never claimed, if it comes after `after`: the same event as `unwritten` gives."""
+    created_ms = round(job.created_at.timestamp() * 1000)
+    return unwritten((None, job.status, str(job.attempt), None, str(created_ms)), after)
+
+
+def first_event_id(created_ms: object) -> str:
+    """That of the event of a job's creation; `emit_queued` in `store.lua` gives it the same."""
+    return f"{created_ms}-0"
+
+
+def event_order(event_id: str) -> tuple[int, int]:
+    """Ids of a stream's events in their order."""
     milliseconds, _, number = event_id.partition("-")
     return int(milliseconds), int(number or 0)
 

@@ -109,18 +109,32 @@ function Turns.comes_before(left, right)
   return #left < #right
 end
 
+-- {tenant, tag, weight, length of its line} of the first that wait; kept in `facts` of a call that changes no line but that
+-- of the tenant who asks.
+local function first_tenants(model, facts)
+  if facts.tenants then return facts.tenants end
+  local entries, found = call('ZRANGE', key('turns', model), 0, MAX_TENANTS_SEEN - 1, 'WITHSCORES'), {}
+  for at = 1, #entries, 2 do
+    found[#found + 1] = {entries[at], number(entries[at + 1]), quota('tenant', entries[at])[1], false}
+  end
+  facts.tenants = found
+  return found
+end
+
 -- How many jobs go first, if each had one row and nobody a limit: exact for one tenant, else an estimate.
-function Turns.position(id, model, tenant)
-  local rank, turns = call('ZRANK', line_of(model, tenant), id), key('turns', model)
+function Turns.position(id, model, tenant, facts)
+  local rank = call('ZRANK', line_of(model, tenant), id)
   if not rank then return call('ZRANK', key('queue', model), id) or -1 end
-  if call('ZCARD', turns) < 2 then return rank end
-  local start, ahead = number(call('ZSCORE', turns, tenant)) + rank / quota('tenant', tenant)[1], rank
-  local others = call('ZRANGE', turns, 0, MAX_TENANTS_SEEN - 1, 'WITHSCORES')
-  for at = 1, #others, 2 do
-    local other, turns_before = others[at], (start - number(others[at + 1])) * quota('tenant', others[at])[1]
-    if other ~= tenant and turns_before >= 0 then
-      turns_before = Turns.comes_before(other, tenant) and math.floor(turns_before) + 1 or math.ceil(turns_before)
-      ahead = ahead + math.min(turns_before, call('ZCARD', line_of(model, other)))
+  local tenants = first_tenants(model, facts)
+  if #tenants < 2 then return rank end
+  local tag = call('ZSCORE', key('turns', model), tenant)
+  local start, ahead = number(tag) + rank / quota('tenant', tenant)[1], rank
+  for _, other in ipairs(tenants) do
+    local name, turns_before = other[1], (start - other[2]) * other[3]
+    if name ~= tenant and turns_before >= 0 then
+      turns_before = Turns.comes_before(name, tenant) and math.floor(turns_before) + 1 or math.ceil(turns_before)
+      other[4] = other[4] or call('ZCARD', line_of(model, name))
+      ahead = ahead + math.min(turns_before, other[4])
     end
   end
   return ahead

@@ -11,6 +11,7 @@ from engine import Media
 from engine.media import content_type, encode
 from tasks.artifacts import ArtifactStore, UploadFailed, object_key, parse_uri
 from tasks.job import Output
+from tasks.s3_client import MAX_CONNECTIONS
 from worker.attempt import Attempt
 from worker.backlog import Backlog
 from worker.figures import NodeFigures
@@ -22,7 +23,8 @@ log = logging.getLogger(__name__)
 
 
 class Uploader:
-    """At most `num_parallel` jobs encode and upload at a time, so that they do not crowd out the device's thread."""
+    """At most `num_parallel` jobs encode at a time, so that they do not crowd out the device's thread. Puts mostly wait
+    for a store that may be far away: as many at a time as the client has connections."""
 
     def __init__(
         self,
@@ -39,6 +41,7 @@ class Uploader:
         self._prefix = prefix
         self._patience_s = patience_s
         self._slots = threading.BoundedSemaphore(num_parallel)
+        self._puts = threading.BoundedSemaphore(MAX_CONNECTIONS)
         self._spool = spool
         self._outage = Outage()
         self.backlog = Backlog(spool, self._outage, max_waiting)
@@ -124,7 +127,7 @@ class Uploader:
         assert output_format is not None
         key = object_key(self._prefix, job.request.output_prefix, job.id, attempt.number, k, output_format)
         try:
-            with self._slots:
+            with self._puts:
                 body = parcel.body(k)
                 began = time.monotonic()
                 uri = self._artifacts.put(key, body, item.content_type, item.sha256, {"seed": str(item.seed)})

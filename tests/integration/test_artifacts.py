@@ -248,13 +248,13 @@ def test_a_wrong_clock_of_this_machine_is_nothing_final(
 def test_a_clock_that_jumps_between_upload_and_check_is_nothing_final(
     store: ArtifactStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    upload = store._client.upload_fileobj
+    upload = store._client.put_object
 
     def then_jump(*args: Any, **kwargs: Any) -> None:
         upload(*args, **kwargs)
         bend_clock(monkeypatch, 7200)
 
-    monkeypatch.setattr(store._client, "upload_fileobj", then_jump)
+    monkeypatch.setattr(store._client, "put_object", then_jump)
     with pytest.raises(UploadFailed, match="clock is wrong") as caught:
         store.put("a", BODY, "image/png", sha(BODY))
     assert caught.value.retryable

@@ -242,6 +242,20 @@ def test_the_async_client_does_the_same(redis_url: str) -> None:
     asyncio.run(life())
 
 
+def test_more_callers_wait_at_once_than_a_pool_of_connections_holds_by_itself(redis_url: str) -> None:
+    async def life() -> None:
+        async with AsyncClient(Settings(redis_url=redis_url)) as client:
+            job = await client.submit(prompt="x")
+            waits = [asyncio.create_task(client.wait(job.id, timeout_s=60)) for _ in range(150)]
+            while len(client._redis.connection_pool._in_use_connections) < 150:
+                assert not any(wait.done() for wait in waits), [wait.result() for wait in waits if wait.done()]
+                await asyncio.sleep(0.01)
+            await client.abort(job.id)
+            assert {ended.status for ended in await asyncio.gather(*waits)} == {JobStatus.ABORTED}
+
+    asyncio.run(life())
+
+
 class TestSubmitTask:
     def submit(self, client: Client, task_id: str, **fields: Any) -> Job | None:
         return submit_message(task_id, fields, client.store, client.models, client._hinter)

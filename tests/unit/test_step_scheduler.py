@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import DiffusionRequest, SamplingParams
@@ -208,6 +208,7 @@ def keys(draw: st.DrawFn) -> list[str]:
     return draw(st.lists(st.sampled_from("wxyz"), min_size=1, max_size=8))
 
 
+@settings(deadline=None)
 @given(keys=keys(), next_key=st.functions(like=lambda n: ..., returns=st.sampled_from("wxyz"), pure=True))
 def test_nobody_waits_longer_than_one_turn_of_each_group(keys: list[str], next_key: Callable[[int], str]) -> None:
     """Whatever calls the rows stand before: an odd one neither starves nor blocks."""
