@@ -16,7 +16,7 @@ from tasks.settings import Settings
 
 _numbers = itertools.count()
 
-# Here and in every process that a test starts: many tests share few cores, where a second thread of OpenMP only waits in turn.
+# Here and in every process that a test starts: tests share few cores, where a second thread of OpenMP only waits.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A run that decides about a merge must not depend on luck; elsewhere hypothesis goes on looking.

@@ -54,8 +54,8 @@ VICTIM: Moves = [
 def others(run: Run, what: str) -> None:
     match what:
         case "its tenant is at its limit":
-            run.job("large", [(6_000, "queued", 0, None), (7_000, "running", 1, OTHER), (17_000, "succeeded", 1, OTHER)],
-                    num_outputs=3)  # fmt: skip
+            course = [(6_000, "queued", 0, None), (7_000, "running", 1, OTHER), (17_000, "succeeded", 1, OTHER)]
+            run.job("large", course, num_outputs=3)
         case "an older job waits":
             run.job(
                 "older", [(1_000, "queued", 0, None), (17_000, "running", 1, OTHER), (17_100, "succeeded", 1, OTHER)]
