@@ -38,6 +38,8 @@ class Placement:
     _waiting: Waiting = field(init=False)
     #: Requests that may have ended a process: each gets a rank for itself.
     _suspects: set[str] = field(init=False, default_factory=set)
+    #: The rank that is kept from filling up, for a request that needs one for itself.
+    _reserved: int | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self._waiting = Waiting(self.policy.ageing_s)
@@ -121,7 +123,8 @@ class Placement:
             elif not apart:
                 break
             elif reserved is None:
-                reserved = min(seats, key=lambda seat: seat.rows, default=None)
+                reserved = min(seats, key=lambda seat: (seat.rows, seat.rank != self._reserved), default=None)
+        self._reserved = None if reserved is None else reserved.rank
         return placed
 
     def _plan_batches(self, now: float) -> dict[int, list[Entry]]:

@@ -68,7 +68,7 @@ class Wire:
     def _pack(self, value: Any, buffers: list[Buffer]) -> Any:
         if value is None or isinstance(value, bool | str) or type(value) in (int, float):
             return value
-        if is_dataclass(value) and not isinstance(value, type):
+        if is_dataclass(value):
             return self._pack_record(value, buffers)
         match value:
             case np.ndarray():
@@ -96,10 +96,10 @@ class Wire:
         raise TypeError(f"a {type(value).__name__} cannot go to or come from a rank")
 
     def _pack_record(self, value: Any, buffers: list[Buffer]) -> Any:
-        name = type(value).__name__
+        name, parts = type(value).__name__, fields(value)
         if self._records.get(name) is not type(value):
             raise TypeError(f"a {name} cannot go to or come from a rank")
-        return {"record": name, "fields": [self._pack(getattr(value, item.name), buffers) for item in fields(value)]}
+        return {"record": name, "fields": [self._pack(getattr(value, item.name), buffers) for item in parts]}
 
     def _unpack(self, value: Any, buffers: Sequence[Buffer]) -> Any:
         if not isinstance(value, dict):
