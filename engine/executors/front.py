@@ -110,7 +110,7 @@ class RankLoop:
             self._turn()
             if all(rank.state is RankState.DEAD for rank in self.ranks):
                 raise RuntimeError(
-                    "no rank is left; " + "; ".join(f"{rank.name}: {rank.reason}" for rank in self.ranks)
+                    "no rank is left: " + "; ".join(f"{rank.name}: {rank.reason}" for rank in self.ranks)
                 )
 
     def _turn(self) -> None:

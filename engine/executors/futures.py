@@ -1,9 +1,10 @@
-"""Calls on the front's thread whose results come later, from ranks."""
+"""Calls on the front's thread whose results come later, from ranks. All of it happens on that thread."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import Future
+from functools import partial
 
 from ..errors import RankLost
 from ..inbox import Call
@@ -34,27 +35,23 @@ def settle(future: Future[object], done: Future[object]) -> None:
 
 
 def gather(asked: Sequence[Future[object]], *, lost_is_fine: bool = False) -> Future[object]:
-    """The answers in this order once all are there, or the first error in it. The answer of a lost rank may be None."""
+    """The answers in this order once all are there, or the first error that comes. That of a lost rank may be None."""
     whole: Future[object] = Future()
-    left = len(asked)
+    answers: dict[int, object] = {}
 
-    def look(_: Future[object]) -> None:
-        nonlocal left
-        left -= 1
-        if left <= 0:
-            _settle_all(whole, asked, lost_is_fine)
+    def note(index: int, done: Future[object]) -> None:
+        error = done.exception()
+        if whole.done():
+            return
+        if error is not None and not (lost_is_fine and isinstance(error, RankLost)):
+            whole.set_exception(error)
+            return
+        answers[index] = None if error else done.result()
+        if len(answers) == len(asked):
+            whole.set_result([answers[index] for index in range(len(asked))])
 
     if not asked:
         whole.set_result([])
-    for future in asked:
-        future.add_done_callback(look)
+    for index, future in enumerate(asked):
+        future.add_done_callback(partial(note, index))
     return whole
-
-
-def _settle_all(whole: Future[object], asked: Sequence[Future[object]], lost_is_fine: bool) -> None:
-    errors = [future.exception() for future in asked]
-    bad = [error for error in errors if error is not None and not (lost_is_fine and isinstance(error, RankLost))]
-    if bad:
-        whole.set_exception(bad[0])
-    else:
-        whole.set_result([None if error else future.result() for future, error in zip(asked, errors, strict=True)])
