@@ -172,7 +172,7 @@ class Rank:
             future.set_result(answer.value)
 
     def lose(self, reason: str) -> list[Case]:
-        """Give this incarnation up and end its process; returns what it had in hand. Nothing it says counts any more."""
+        """Give this incarnation up and end its process; returns what it had in hand. Nothing it says counts now."""
         assert self._process is not None
         log.error("%s is lost: %s", self.name, reason)
         self.state, self.reason = RankState.ENDING, reason
