@@ -8,6 +8,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Mode = Literal["auto", "request", "step"]
 Offload = Literal["model", "sequential"]
 ExecutorKind = Literal["inline", "process"]
+Parallel = Literal["context", "shard"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,6 +29,8 @@ class EngineConfig:
     of its own; requests wait in front and go to whichever rank suits them. One that gives no sign of life for
     `silence_s`, or has requests and moves none of them for `wave_deadline_s`, is killed. A lost rank is started again
     after `restart_backoff_s`, twice as long each time in a row, and given up after `max_restarts` of those.
+    `parallel` makes all `devices` serve one request at a time, together, in either executor: "context" divides the
+    sequence that attention sees, "shard" the weights of the denoiser's blocks.
     """
 
     model: str
@@ -61,6 +64,7 @@ class EngineConfig:
     wave_deadline_s: float = 600.0
     max_restarts: int = 3
     restart_backoff_s: float = 1.0
+    parallel: Parallel | None = None
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -92,7 +96,10 @@ class EngineConfig:
 
     def _check_ranks(self) -> None:
         _require_choice("executor", self.executor, get_args(ExecutorKind))
-        if self.devices and self.executor == "inline":
+        _require_choice("parallel", self.parallel, (None, *get_args(Parallel)))
+        if self.parallel is not None:
+            self._check_parallel()
+        elif self.devices and self.executor == "inline":
             raise ValueError('devices needs executor = "process"; one device of this process is `device`')
         if self.devices and self.device != "auto":
             raise ValueError(f"devices and device = {self.device!r} exclude each other")
@@ -101,6 +108,12 @@ class EngineConfig:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
         if self.max_restarts < 0:
             raise ValueError(f"max_restarts must be at least 0, not {self.max_restarts}")
+
+    def _check_parallel(self) -> None:
+        if len(self.devices) < 2:
+            raise ValueError("parallel needs two devices or more")
+        if self.loras or self.compile or self.offload is not None:
+            raise ValueError("parallel cannot be combined with loras, compile or offload")
 
 
 def _require_count(name: str, value: object) -> None:

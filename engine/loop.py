@@ -69,9 +69,9 @@ class DeviceLoop:
         scheduler = StepScheduler(_policy(self._config))
         parts = (self._config.model, self._config.revision, capabilities.model_class, capabilities.dtype)
         model = " ".join(map(str, (*parts, capabilities.versions)))
-        self.model = model
         if self._config.loras:  # a name may stand for another file on another node
             model += f" {sorted(self._config.loras.items())}"
+        self.model = model
         self.scheduler = scheduler
         self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self.pace, self._clock, model)
 

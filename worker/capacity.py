@@ -50,6 +50,7 @@ def _engine_config(spec: ModelSpec, wave_deadline_s: float) -> EngineConfig:
         device=spec.device,
         executor=spec.executor,
         devices=spec.devices,
+        parallel=spec.parallel,
         wave_deadline_s=wave_deadline_s,
         mode=spec.mode,
         max_batch_rows=spec.max_batch_rows,

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
-from .messages import WIRE, Command, Said
+from .messages import WIRE
 from .wire import Buffer
 
 _LENGTH = struct.Struct("<Q")
@@ -27,7 +27,7 @@ class Channel:
         self._sender = threading.Thread(target=self._send_all, name="safelight-channel", daemon=True)
         self._sender.start()
 
-    def post(self, message: Command | Said) -> None:
+    def post(self, message: object) -> None:
         """Send it soon; lost if the other end is gone. Raises TypeError for what cannot cross."""
         self._unsent.put(WIRE.pack(message))
 

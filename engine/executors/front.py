@@ -50,7 +50,8 @@ class RankLoop:
         self._ledger = ledger
         self._lifecycle = lifecycle
         self._clock = clock
-        devices = config.devices or (config.device,)
+        together = config.parallel is not None  # one rank, whose own adapter has the other devices follow
+        devices = (",".join(config.devices),) if together else config.devices or (config.device,)
         self.ranks = tuple(Rank(index, device, config, inbox) for index, device in enumerate(devices))
         self._desk = Desk(config, self.ranks, ledger, clock)
         self._figures = Figures(config, self.ranks)
@@ -269,6 +270,8 @@ class RankLoop:
             rank.leave()
         for rank in self.ranks:
             rank.see_off(max(0.0, ends_s - self._clock()))
+        for rank in self.ranks:
+            rank.wait()
         self._lifecycle.move(State.DEAD if died else State.CLOSING)
         self._lifecycle.move(State.CLOSED)
 

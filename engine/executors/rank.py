@@ -17,8 +17,9 @@ from ..inbox import Heard, Inbox
 from ..params import MAX_OUTPUTS
 from .cases import Case
 from .messages import Answer, Ask, Beat, Begin, Drop, Leave, Ready, Take, Word
-from .rank_process import RankProcess, visible_device
+from .rank_process import RankProcess
 from .restarts import Restarts
+from .spawn import visible_device
 from .vigil import Vigil
 
 log = logging.getLogger(__name__)
@@ -205,10 +206,15 @@ class Rank:
             self._post(Leave())
 
     def see_off(self, patience_s: float) -> None:
-        """Wait so long for the process to go, then end it. Blocks until it is no more."""
+        """Wait so long for the process to go, then end it."""
         if self._process is not None:
             self._process.see_off(patience_s if self.state is RankState.UP else 0.0, GRACE_S)
-            self.state = RankState.DEAD
+
+    def wait(self) -> None:
+        """Until its process is no more. After `see_off`."""
+        if self._process is not None:
+            self._process.wait()
+        self.state = RankState.DEAD
 
     def _post(self, command: Take | Drop | Ask | Leave) -> None:
         assert self._process is not None
@@ -220,8 +226,8 @@ def rank_config(config: EngineConfig, device: str) -> EngineConfig:
     return replace(
         config,
         executor="inline",
-        devices=(),
-        device=device,
+        devices=config.devices if config.parallel else (),
+        device="auto" if config.parallel else device,
         max_waiting=max(config.max_waiting, 2 * config.max_batch_rows + MAX_OUTPUTS),  # the bound is kept in front
         pipeline_class=_path(config.pipeline_class),
         engine_backend=_path(config.engine_backend),

@@ -1,16 +1,13 @@
 """What runs in a rank's process: one in-process engine, whole, that does as its socket says and tells all that happens.
 
-`python -m engine.executors.rank_main FD`. It ends with its parent, whatever way that goes.
+It ends with its parent, whatever way that goes.
 """
 
 from __future__ import annotations
 
-import ctypes
 import logging
 import os
 import queue
-import signal
-import socket
 import sys
 import threading
 from contextlib import suppress
@@ -22,9 +19,9 @@ from ..result import Event, Failed, is_terminal
 from ..stream import OutputStream
 from .answers import Answers
 from .channel import Channel
+from .child import from_parent
 from .messages import Ask, Beat, Begin, Broken, Command, Drop, Leave, Logged, Ready, Report, Said, Take, Told
 
-_PR_SET_PDEATHSIG = 1
 #: After the last word: time for it to be sent.
 _FLUSH_S = 5.0
 
@@ -164,20 +161,9 @@ def _read(channel: Channel, commands: queue.SimpleQueue[Command]) -> None:
     os._exit(1)
 
 
-def _die_with_parent(parent: int) -> None:
-    """By the kernel's hand where there is one (Linux); the end of the socket tells all the same."""
-    with suppress(OSError, AttributeError):
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        os._exit(1)
-
-
 def main(argv: list[str]) -> int:
-    """Be the rank at the other end of the socket with this number, whose parent is the process with that one."""
-    fd, parent = map(int, argv)
-    _die_with_parent(parent)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which then says what is to be done
-    channel = Channel(socket.socket(fileno=fd))
+    """Be the rank that the parent wants, by the arguments of `spawn.spawned`."""
+    channel = from_parent(argv)
     begin = channel.receive()
     assert isinstance(begin, Begin)
     commands: queue.SimpleQueue[Command] = queue.SimpleQueue()

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
-import subprocess  # nosec B404 # our own interpreter with our own module, no shell
-import sys
+import subprocess  # nosec B404 # for its exception
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -14,6 +11,7 @@ from dataclasses import dataclass
 
 from .channel import Channel
 from .messages import Begin, Command, Said
+from .spawn import spawned
 
 log = logging.getLogger(__name__)
 
@@ -40,7 +38,7 @@ Heard = Said | Cut | Ended
 
 
 class RankProcess:
-    """Never forked: a fresh interpreter. Must be made by a thread that outlives it, whose end would kill it (Linux)."""
+    """Made by a thread that outlives it: see `spawn`."""
 
     def __init__(self, index: int, begin: Begin, environment: Mapping[str, str], hear: Callable[[Heard], None]) -> None:
         """`hear` is called by threads of this object, for everything the process says and for its end."""
@@ -49,17 +47,8 @@ class RankProcess:
         self._hear = hear
         self._ending = threading.Lock()
         self._is_ending = False
-        ours, theirs = socket.socketpair()
-        with theirs:
-            command = [sys.executable, "-P", "-m", MODULE, str(theirs.fileno()), str(os.getpid())]
-            self._process = subprocess.Popen(  # nosec B603 # as above
-                command,
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(),),
-                env={**os.environ, "PYTHONPATH": _import_path(), **environment},
-                process_group=0,  # Ctrl-C in a terminal is for the parent alone
-            )
-        self._channel = Channel(ours)
+        self._process, end = spawned(MODULE, environment)
+        self._channel = Channel(end)
         self._channel.post(begin)
         threading.Thread(target=self._read, name=f"safelight-{self._name}", daemon=True).start()
 
@@ -80,10 +69,13 @@ class RankProcess:
         threading.Thread(target=self._end, args=(grace_s,), name=f"safelight-end-{self._name}", daemon=True).start()
 
     def see_off(self, patience_s: float, grace_s: float) -> None:
-        """Wait so long for it to go by itself, then `end` it. Blocks until it is no more."""
+        """Wait so long for it to go by itself, then `end` it."""
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(patience_s)
         self.end(grace_s)
+
+    def wait(self) -> None:
+        """Until it is no more. Only once it is being ended."""
         self._process.wait()
 
     def _end(self, grace_s: float) -> None:
@@ -108,23 +100,3 @@ class RankProcess:
         except Exception as error:
             log.exception("%s said what no rank says", self._name)
             self._hear(Cut(self.epoch, f"it said what no rank says ({error})"))
-
-
-def _import_path() -> str:
-    """So that the process finds the same packages as this one."""
-    return os.pathsep.join(dict.fromkeys(path or os.getcwd() for path in sys.path))
-
-
-def visible_device(device: str, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
-    """A CUDA device by number as the only one that a process sees, so that nothing of it lands on another card.
-
-    The device's name there, and the variables for it. Any other device is left as it is.
-    """
-    kind, _, number = device.partition(":")
-    if kind != "cuda" or not number.isdigit():
-        return device, {}
-    visible = environment.get("CUDA_VISIBLE_DEVICES")
-    names = [name.strip() for name in visible.split(",")] if visible else []
-    if names and int(number) >= len(names):
-        return device, {}  # torch says better than we what is wrong
-    return "cuda", {"CUDA_VISIBLE_DEVICES": names[int(number)] if names else number}

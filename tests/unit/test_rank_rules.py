@@ -26,8 +26,8 @@ from engine import (
 from engine.executors.cases import Case
 from engine.executors.merged import merged_groups, merged_memory, merged_stats
 from engine.executors.rank import rank_config
-from engine.executors.rank_process import visible_device
 from engine.executors.restarts import LONGEST_S, PROOF_S, Restarts
+from engine.executors.spawn import visible_device
 from engine.executors.vigil import LOADING_SILENCE_S, Vigil
 from engine.ledger import Account
 from engine.testing import FakeAdapter

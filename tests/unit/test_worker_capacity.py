@@ -42,10 +42,19 @@ def test_each_device_of_a_model_takes_a_batch() -> None:
     assert num_places([spec(**entry), spec(max_batch_rows=2)], 5) == 2 * 3 + 2 + 5
 
 
+def test_devices_that_work_together_take_one_batch() -> None:
+    entry: dict[str, Any] = {"parallel": "context", "devices": ("cuda:0", "cuda:1"), "max_batch_rows": 3}
+    assert engine_config(spec(**entry)).parallel == "context"
+    assert num_places([spec(**entry)], 5) == 3 + 5
+    for changes in ({"devices": ()}, {"compile": True}, {"offload": "model"}, {"loras": {"ink": "x/ink"}}):
+        with pytest.raises(ConfigError, match="parallel"):
+            engine_config(spec(**{**entry, **changes}))
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"devices": ("cuda:0",)}, 'devices needs executor = "process"'),
+        ({"devices": ("cuda:0",)}, 'devices needs executor = "process" or parallel'),
         ({"devices": ("cuda:0",), "executor": "process", "device": "cuda"}, "device and devices exclude each other"),
         ({"devices": ("",), "executor": "process"}, "at least 1 character"),
     ],

@@ -135,7 +135,7 @@ def _dtype(spec: ModelSpec, worker: Mapping[str, Any]) -> Finding:
 
 
 def device_of(spec: ModelSpec, worker: Mapping[str, Any]) -> str:
-    """The first of several, which all hold the same."""
+    """The first of several, which are taken for equal."""
     if spec.devices:
         return spec.devices[0]
     if spec.device != "auto":
