@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from engine import Completed, DiffusionEngine, DiffusionRequest, EngineConfig, EngineDead, Failed
+from engine.adapters.lockstep.cargo import bits, stow, unstow
 from engine.config import Parallel
 from engine.testing_pipelines.flow_matching import flux
 from tests.integration.ranks import is_gone, pixels, request, soon
@@ -24,6 +27,26 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> str:
     home = tmp_path_factory.mktemp("flux")
     flux().save_pretrained(home)
     return str(home)
+
+
+def test_arguments_arrive_as_they_were() -> None:
+    picture = torch.arange(12, dtype=torch.bfloat16).reshape(3, 4).t()
+    value = ((picture, None, [1.5, "x"]), {"mask": torch.tensor([True, False]), "t": torch.tensor(7), "k": {"s": (2,)}})
+    tensors: list[torch.Tensor] = []
+    plan = json.loads(json.dumps(stow(value, tensors)))
+    sent = iter([bits(tensor.contiguous()).clone() for tensor in tensors])
+
+    def receive(dtype: torch.dtype, shape: list[int], on_cpu: bool) -> torch.Tensor:
+        tensor = torch.empty(shape, dtype=dtype)
+        bits(tensor).copy_(next(sent))
+        assert on_cpu
+        return tensor
+
+    (back, none, rest), named = unstow(plan, receive)
+    assert back.equal(picture) and none is None and rest == [1.5, "x"]
+    assert named["mask"].tolist() == [True, False] and named["t"].item() == 7 and named["k"] == {"s": (2,)}
+    with pytest.raises(TypeError, match="given a object cannot be spread"):
+        stow({"k": object()}, [])
 
 
 def config(model: str, **changes: Any) -> EngineConfig:
