@@ -63,7 +63,7 @@ def test_pictures_are_the_same_to_the_last_bit(engine: DiffusionEngine, inline: 
 
 
 def test_different_requests_run_on_both_at_once(engine: DiffusionEngine) -> None:
-    streams = [engine.submit(request(f"d{i}", num_inference_steps=200)) for i in range(4)]
+    streams = [engine.submit(request(f"d{i}", num_inference_steps=500)) for i in range(4)]
     for stream in streams:
         wait_for_step(stream, 1)
     assert sorted(len(rank.cases) for rank in ranks_of(engine)) == [2, 2]
@@ -132,7 +132,7 @@ class TestCalls:
 
 
 def test_a_checkpoint_goes_from_one_rank_to_the_other(engine: DiffusionEngine, inline: DiffusionEngine) -> None:
-    wanted = request("c", num_inference_steps=60, seed=3)
+    wanted = request("c", num_inference_steps=150, seed=3)
     stream = engine.submit(wanted)
     wait_for_step(stream, 5)
     first = holder(engine, "c")
@@ -142,7 +142,7 @@ def test_a_checkpoint_goes_from_one_rank_to_the_other(engine: DiffusionEngine, i
     filler = engine.submit(request("filler", num_inference_steps=500))
     wait_for_step(filler, 1)
     assert holder(engine, "filler") is first, "the other one is free"
-    again = request("c", num_inference_steps=60, seed=3, resume=Checkpoint.from_bytes(checkpoint.to_bytes()))
+    again = request("c", num_inference_steps=150, seed=3, resume=Checkpoint.from_bytes(checkpoint.to_bytes()))
     resumed = engine.submit(again)
     wait_for_step(resumed, checkpoint.step + 1)
     assert holder(engine, "c") is not first
@@ -153,7 +153,7 @@ def test_a_checkpoint_goes_from_one_rank_to_the_other(engine: DiffusionEngine, i
 
 
 def test_what_an_earlier_incarnation_or_ticket_says_is_refused(engine: DiffusionEngine) -> None:
-    stream = engine.submit(request("s", num_inference_steps=60))
+    stream = engine.submit(request("s", num_inference_steps=200))
     wait_for_step(stream, 1)
     rank = holder(engine, "s")
     (ticket,) = rank.cases

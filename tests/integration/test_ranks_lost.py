@@ -41,7 +41,7 @@ def expected(wanted: object) -> list:
 @pytest.mark.parametrize("signum", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_rank_that_is_killed_or_stopped_costs_its_requests_time_only(engine: DiffusionEngine, signum: int) -> None:
     all_up(engine)
-    wanted = [request(f"{signum}-{i}", num_inference_steps=60, seed=i) for i in range(4)]
+    wanted = [request(f"{signum}-{i}", num_inference_steps=100, seed=i) for i in range(4)]
     streams = [engine.submit(one) for one in wanted]
     for stream in streams:
         wait_for_step(stream, 2)
@@ -55,7 +55,7 @@ def test_a_rank_that_is_killed_or_stopped_costs_its_requests_time_only(engine: D
         assert not any(isinstance(event, Started) for event in seen), "nothing is told twice"
     all_up(engine)
     assert victim.epoch == epoch + 1 and victim.pid != pid and is_gone(pid)
-    soon(lambda: engine.stats().rows_done == rows_done + 4, "what the lost one had counted stays counted")
+    soon(lambda: engine.stats().rows_done >= rows_done + 4, "what the lost one had counted stays counted")
     assert isinstance(engine.submit(request("next")).result(SOON_S), Completed)
 
 
