@@ -10,7 +10,7 @@ from .checkpoint import Checkpoint, NotACheckpoint
 from .config import EngineConfig
 from .core import DiffusionEngine
 from .device_memory import DeviceMemory
-from .errors import EngineClosed, EngineDead, InvalidRequest, ModelLoadError, QueueFull
+from .errors import EngineClosed, EngineDead, InvalidRequest, ModelLoadError, QueueFull, RankError, RankLost
 from .params import SamplingParams
 from .request import DiffusionRequest
 from .result import (
@@ -58,6 +58,8 @@ __all__ = [
     "Preview",
     "Progress",
     "QueueFull",
+    "RankError",
+    "RankLost",
     "RunningGroup",
     "SamplingParams",
     "Stage",

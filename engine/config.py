@@ -7,6 +7,8 @@ from typing import Literal, get_args
 Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Mode = Literal["auto", "request", "step"]
 Offload = Literal["model", "sequential"]
+ExecutorKind = Literal["inline", "process"]
+Parallel = Literal["context", "shard"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +25,12 @@ class EngineConfig:
     id; `max_loras` bounds those that are in memory at a time. `vae_tiling`, `vae_slicing` and `attention_backend` are
     diffusers' own, and refused when the model loads where it has no such thing. Step mode keeps up to `prompt_cache_mb`
     of encoded texts (MiB, on the device) for prompts that come again.
+    `executor` "process" gives each of `devices` (or `device` alone) a spawned process, a *rank*, with `max_batch_rows`
+    of its own; requests wait in front and go to whichever rank suits them. One that gives no sign of life for
+    `silence_s`, or has requests and moves none of them for `wave_deadline_s`, is killed. A lost rank is started again
+    after `restart_backoff_s`, twice as long each time in a row, and given up after `max_restarts` of those.
+    `parallel` makes all `devices` serve one request at a time, together, in either executor: "context" divides the
+    sequence that attention sees, "shard" the weights of the denoiser's blocks.
     """
 
     model: str
@@ -50,6 +58,13 @@ class EngineConfig:
     vae_slicing: bool = False
     attention_backend: str | None = None
     prompt_cache_mb: int = 0
+    executor: ExecutorKind = "inline"
+    devices: tuple[str, ...] = ()
+    silence_s: float = 30.0
+    wave_deadline_s: float = 600.0
+    max_restarts: int = 3
+    restart_backoff_s: float = 1.0
+    parallel: Parallel | None = None
 
     def __post_init__(self) -> None:
         if not self.model:
@@ -77,6 +92,28 @@ class EngineConfig:
             raise ValueError(f"admission_wait_ms must be at least 0, not {self.admission_wait_ms}")
         if self.ageing_s <= 0:
             raise ValueError(f"ageing_s must be above 0, not {self.ageing_s}")
+        self._check_ranks()
+
+    def _check_ranks(self) -> None:
+        _require_choice("executor", self.executor, get_args(ExecutorKind))
+        _require_choice("parallel", self.parallel, (None, *get_args(Parallel)))
+        if self.parallel is not None:
+            self._check_parallel()
+        elif self.devices and self.executor == "inline":
+            raise ValueError('devices needs executor = "process"; one device of this process is `device`')
+        if self.devices and self.device != "auto":
+            raise ValueError(f"devices and device = {self.device!r} exclude each other")
+        for name in ("silence_s", "wave_deadline_s", "restart_backoff_s"):
+            if getattr(self, name) <= 0:
+                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
+        if self.max_restarts < 0:
+            raise ValueError(f"max_restarts must be at least 0, not {self.max_restarts}")
+
+    def _check_parallel(self) -> None:
+        if len(self.devices) < 2:
+            raise ValueError("parallel needs two devices or more")
+        if self.loras or self.compile or self.offload is not None:
+            raise ValueError("parallel cannot be combined with loras, compile or offload")
 
 
 def _require_count(name: str, value: object) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import suppress
+from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, cast
 
@@ -15,9 +16,10 @@ from .adapter import Capabilities, PipelineAdapter
 from .backend import resolve_engine_class
 from .checkpoint import Checkpoint, fingerprint
 from .config import EngineConfig
-from .device_memory import DeviceMemory, device_memory
+from .device_memory import DeviceMemory
 from .errors import EngineClosed
-from .inbox import Abort, Call, Inbox, Submit
+from .executors.executor import Executor
+from .inbox import Abort, Call, Inbox, Submit, Wave
 from .ledger import Account, Ledger
 from .lifecycle import Lifecycle, State
 from .loop import DeviceLoop
@@ -28,19 +30,30 @@ from .stats import EngineStats, RunningGroup
 from .stream import OutputStream
 
 
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A request that reached somebody else `age_s` seconds ago, and where its events go."""
+
+    request: DiffusionRequest
+    stream: OutputStream
+    age_s: float
+
+
 class DiffusionEngine:
     """One model on one device thread. Build it with `make_engine`; safe from any thread and any event loop."""
 
     def __init__(
-        self, config: EngineConfig, adapter: PipelineAdapter, clock: Callable[[], float] = time.monotonic
+        self, config: EngineConfig, adapter: PipelineAdapter | None, clock: Callable[[], float] = time.monotonic
     ) -> None:
+        """Without an adapter it is served by ranks in processes of their own, each of which has one."""
         self._config = config
         self._adapter = adapter
         self._clock = clock
         self._inbox = Inbox()
         self._ledger = Ledger(config.max_waiting)
         self._lifecycle = Lifecycle()
-        self._loop = DeviceLoop(config, adapter, self._inbox, self._ledger, self._lifecycle, clock)
+        parts = (self._inbox, self._ledger, self._lifecycle, clock)
+        self._loop: Executor = _ranks(config, *parts) if adapter is None else DeviceLoop(config, adapter, *parts)
         self._ready: Future[Capabilities] = Future()
         # A daemon, so that a forgotten engine cannot keep the interpreter; closed at exit, so that torch never
         # runs in a dying one.
@@ -61,7 +74,11 @@ class DiffusionEngine:
         The class is this one or the subclass that `config.engine_backend` names. An `adapter` overrides its own.
         """
         chosen = resolve_engine_class(config.engine_backend, cls)
-        engine = chosen(config, adapter or chosen.default_adapter(config), clock)
+        if config.executor == "inline":
+            adapter = adapter or chosen.default_adapter(config)
+        elif adapter is not None:
+            raise ValueError("an adapter that is given cannot serve in other processes; name an engine_backend")
+        engine = chosen(config, adapter, clock)
         engine._start()
         return engine
 
@@ -84,6 +101,11 @@ class DiffusionEngine:
         """What the loaded model can do."""
         return self._ready.result()
 
+    @property
+    def checkpoint_model(self) -> str | None:
+        """What its checkpoints say of the model, None in request mode; another engine's must say the same."""
+        return self._loop.model
+
     def submit(self, request: DiffusionRequest) -> OutputStream:
         """Queue a request; the stream tells what becomes of it, a request that the model cannot run included.
 
@@ -93,12 +115,28 @@ class DiffusionEngine:
         stream = OutputStream(request.request_id, lambda: self._abort((request,)))
         account = Account(request, stream, self._clock())
         self._ledger.open(account)
-        try:
-            self._inbox.put(Submit(request, account.submitted_s))
-        except EngineClosed as error:
-            self._ledger.end(account, Failed(request.request_id, "internal", str(error), retryable=True))
-            raise
+        self._put((account,), Submit(request, account.submitted_s))
         return stream
+
+    def submit_wave(self, arrivals: Sequence[Arrival]) -> None:
+        """`submit` for requests that arrived elsewhere, seen together by the scheduler. The streams are the caller's.
+
+        Each has the age that it arrived with. Raises as `submit` does; none is queued then.
+        """
+        self._inbox.require_open()
+        now = self._clock()
+        accounts = tuple(Account(one.request, one.stream, now - one.age_s) for one in arrivals)
+        self._ledger.open_all(accounts)
+        self._put(accounts, Wave(tuple(Submit(account.request, account.submitted_s) for account in accounts)))
+
+    def _put(self, accounts: Sequence[Account], command: Submit | Wave) -> None:
+        try:
+            self._inbox.put(command)
+        except EngineClosed as error:
+            for account in accounts:
+                failed = Failed(account.request.request_id, "internal", str(error), retryable=True)
+                self._ledger.end(account, failed)
+            raise
 
     def step_streaming(self, request: DiffusionRequest) -> OutputStream:
         """`submit` under the name that vLLM-Omni's engine has for it; the stream serves `for` and `async for`."""
@@ -116,13 +154,17 @@ class DiffusionEngine:
         timeout: float | None = None,
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
+        rank: int | None = None,
     ) -> object:
         """Call one of the adapter's `methods` on the device thread, between two batches, and return its result.
 
-        `timeout` in seconds counts from now; a call that has not begun by then never will. Raises TimeoutError,
-        ValueError for an unknown method, EngineClosed, and whatever the method raises.
+        With ranks in processes of their own: on the one that `rank` names, or on all, and the result is the list of
+        their answers in order of rank. `timeout` in seconds counts from now; a call that has not begun by then never
+        will. Raises TimeoutError, ValueError for an unknown method or rank, EngineClosed, RankLost, and whatever the
+        method raises.
         """
-        return self._call(self._bound(method, args, kwargs), timeout, method)
+        call = self._loop.call(method, args, kwargs or {}, rank=rank, timeout_s=timeout)
+        return self._call(call, timeout, method)
 
     async def async_collective_rpc(
         self,
@@ -130,9 +172,10 @@ class DiffusionEngine:
         timeout: float | None = None,  # noqa: ASYNC109  (it also takes back a call that waits)
         args: tuple[object, ...] = (),
         kwargs: Mapping[str, object] | None = None,
+        rank: int | None = None,
     ) -> object:
         """`collective_rpc` for an event loop, which turns meanwhile. Cancelled before it has begun, it never will."""
-        call = self._ask(self._bound(method, args, kwargs))
+        call = self._ask(self._loop.call(method, args, kwargs or {}, rank=rank, timeout_s=timeout))
         try:
             async with asyncio.timeout(timeout) as limit:
                 return await asyncio.wrap_future(call.future)
@@ -142,10 +185,11 @@ class DiffusionEngine:
             raise  # the method's own
 
     def profile(self, start: bool, prefix: str | None = None) -> object:
-        """Start a profile, or stop it and return the path of its trace; `prefix` begins the file's name."""
-        if start:
-            return self.collective_rpc("profile_start", args=(prefix or f"diffusion_{int(time.time())}",))
-        return self.collective_rpc("profile_stop")
+        """Start a profile, or stop it and return the path of its trace; `prefix` begins the file's name.
+
+        With ranks in processes of their own: one each, and the paths in order of rank.
+        """
+        return self._call(self._loop.profile(start, prefix or f"diffusion_{int(time.time())}"), None, "profile")
 
     def export(self, request_id: str, timeout_s: float | None = None) -> Checkpoint | None:
         """End a request at its step boundary, as aborted, and return what another engine needs to go on from there.
@@ -155,7 +199,9 @@ class DiffusionEngine:
         """
         if self.capabilities.mode == "request":  # at once: the device thread would not look before its batch has ended
             return None
-        return cast(Checkpoint | None, self._call(lambda: self._loop.export(request_id), timeout_s, "export"))
+        return cast(
+            Checkpoint | None, self._call(lambda: self._loop.export(request_id, timeout_s), timeout_s, "export")
+        )
 
     def sealed(self, request: DiffusionRequest, media: Sequence[Media]) -> Checkpoint | None:
         """A checkpoint of a finished request, for whoever could not hand its outputs over; None in request mode."""
@@ -166,44 +212,23 @@ class DiffusionEngine:
 
     def pause(self, timeout_s: float | None = None) -> None:
         """Start no more batches; returns when the running one has ended. Submits and aborts go on being taken."""
-        self._call(lambda: self._lifecycle.move(State.PAUSED), timeout_s, "pause")
+        self._call(self._loop.pause, timeout_s, "pause")
 
     def resume(self, timeout_s: float | None = None) -> None:
         """Undo `pause`."""
-        self._call(lambda: self._lifecycle.move(State.RUNNING), timeout_s, "resume")
+        self._call(self._loop.resume, timeout_s, "resume")
 
     def stats(self) -> EngineStats:
         """How it goes. Never blocks, works in any state."""
-        counters = self._loop.counters
-        known = self._ready.done() and self._ready.exception() is None
-        capabilities = self._ready.result() if known else None
-        return EngineStats(
-            waiting_rows=self._loop.scheduler.waiting_rows,
-            running_rows=counters.running_rows,
-            batches=counters.batches,
-            rows_done=counters.rows_done,
-            mean_batch_rows=counters.mean_batch_rows,
-            step_ms=counters.step_ms,
-            device=capabilities.device if capabilities else self._config.device,
-            dtype=capabilities.dtype if capabilities else self._config.dtype,
-            model=self._config.model,
-            mode=capabilities.mode if capabilities else self._config.mode,
-            state=self._lifecycle.state.value,
-            max_rows=self._loop.scheduler.max_rows_in_all,
-            step_rows=counters.step_rows,
-            batch_rows=counters.batch_rows,
-            step_seconds=counters.step_seconds,
-            step_counts=tuple(counters.step_counts),
-            rows_counts=tuple(counters.rows_counts),
-        )
+        return self._loop.stats()
 
     def running_groups(self) -> tuple[RunningGroup, ...]:
         """What is under way now, by what rows must have in common. Never blocks, works in any state."""
-        return self._loop.runner.groups()
+        return self._loop.groups()
 
     def device_memory(self) -> DeviceMemory | None:
-        """Of the device that it runs on; None where that has none of its own."""
-        return device_memory(self.stats().device)
+        """Of the devices that it runs on; None where they have none of their own."""
+        return self._loop.memory()
 
     def close(self, timeout_s: float | None = 30.0) -> None:
         """End every open request as Failed, retryable, and wait for the device thread to let go of the model.
@@ -229,14 +254,6 @@ class DiffusionEngine:
         with suppress(EngineClosed):  # closing has ended every request
             self._inbox.put(Abort(requests))
 
-    def _bound(
-        self, method: str, args: tuple[object, ...], kwargs: Mapping[str, object] | None
-    ) -> Callable[[], object]:
-        methods = self._adapter.methods()
-        if method not in methods:
-            raise ValueError(f"unknown method {method!r}; there are: {', '.join(sorted(methods))}")
-        return lambda: methods[method](*args, **(kwargs or {}))
-
     def _ask(self, function: Callable[[], object]) -> Call:
         assert threading.current_thread() is not self._thread, "the device thread cannot wait for itself"
         call = Call(function)
@@ -253,6 +270,15 @@ class DiffusionEngine:
             raise _late(call, timeout_s, name) from None
         except CancelledError:
             raise EngineClosed("the engine was closed") from None
+
+
+def _ranks(
+    config: EngineConfig, inbox: Inbox, ledger: Ledger, lifecycle: Lifecycle, clock: Callable[[], float]
+) -> Executor:
+    """Imported by those alone who have them."""
+    from .executors.front import RankLoop
+
+    return RankLoop(config, inbox, ledger, lifecycle, clock)
 
 
 def _late(call: Call, timeout_s: float | None, name: str) -> TimeoutError:

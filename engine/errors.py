@@ -13,6 +13,14 @@ class EngineDead(EngineClosed):
     """The device thread ended on an error that it cannot recover from; only a new engine helps."""
 
 
+class RankLost(RuntimeError):
+    """The rank that was asked is not there: it has ended, or another incarnation of it is not ready yet."""
+
+
+class RankError(RuntimeError):
+    """A method of a rank raised something that this process has no class for; the text begins with the class's name."""
+
+
 class QueueFull(RuntimeError):
     """`max_waiting` requests wait already. Try again later."""
 

@@ -19,6 +19,13 @@ class Submit:
 
 
 @dataclass(frozen=True, slots=True)
+class Wave:
+    """Queue several, which the scheduler then sees together."""
+
+    submits: tuple[Submit, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Abort:
     """End these very requests, as far as they are open: by identity, since an id may be in use again by then."""
 
@@ -34,11 +41,19 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
+class Heard:
+    """A rank in a process of its own said something, or is no more. Only its executor knows what it means."""
+
+    rank: int
+    what: object
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The last command ever."""
 
 
-Command = Submit | Abort | Call | Stop
+Command = Submit | Wave | Abort | Call | Heard | Stop
 
 
 class Inbox:

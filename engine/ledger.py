@@ -1,6 +1,7 @@
 """The open requests and what each has got so far. Opening and ending is safe from any thread, the rest the device's."""
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from .adapter import Output
@@ -119,14 +120,18 @@ class Ledger:
 
     def open(self, account: Account) -> None:
         """Raises ValueError for an id that is open, QueueFull when too many wait."""
-        request_id = account.request.request_id
+        self.open_all((account,))
+
+    def open_all(self, accounts: Sequence[Account]) -> None:
+        """All of them, or none. Raises as `open` does."""
         with self._lock:
-            if request_id in self._accounts:
-                raise ValueError(f"request {request_id} is active already")
+            for account in accounts:
+                if account.request.request_id in self._accounts:
+                    raise ValueError(f"request {account.request.request_id} is active already")
             waiting = sum(account.started_s is None for account in self._accounts.values())
-            if waiting >= self._max_waiting:
+            if waiting + len(accounts) > self._max_waiting:
                 raise QueueFull(f"{waiting} requests wait already")
-            self._accounts[request_id] = account
+            self._accounts |= {account.request.request_id: account for account in accounts}
 
     def find(self, request_id: str) -> Account | None:
         return self._accounts.get(request_id)

@@ -6,22 +6,24 @@ the inbox is served at each of its steps; calls wait for the end of the batch.
 
 import logging
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from functools import partial
 
 from .adapter import Capabilities, PipelineAdapter
 from .batch_runner import BatchRunner
 from .checkpoint import Checkpoint
 from .config import EngineConfig
+from .device_memory import DeviceMemory, device_memory
 from .errors import EngineClosed, EngineDead, RequestError, failure
-from .inbox import Abort, Call, Command, Inbox, Stop, Submit
+from .inbox import Abort, Call, Command, Heard, Inbox, Stop, Submit, Wave
 from .ledger import Account, Ledger
 from .lifecycle import Lifecycle, State
 from .pace import Pace
 from .request import DiffusionRequest
 from .result import Aborted, Failed
 from .scheduler import Scheduler, SchedulerPolicy
-from .stats import Counters
+from .stats import Counters, EngineStats, RunningGroup
 from .step_runner import StepRunner
 from .step_scheduler import StepScheduler
 from .warmup import warm_up
@@ -49,6 +51,7 @@ class DeviceLoop:
         self._clock = clock
         self._calls: deque[Call] = deque()
         self._stopping = False
+        self._capabilities: Capabilities | None = None
         #: what ties a checkpoint to this model; None in request mode
         self.model: str | None = None
         self.counters = Counters()
@@ -66,9 +69,9 @@ class DeviceLoop:
         scheduler = StepScheduler(_policy(self._config))
         parts = (self._config.model, self._config.revision, capabilities.model_class, capabilities.dtype)
         model = " ".join(map(str, (*parts, capabilities.versions)))
-        self.model = model
         if self._config.loras:  # a name may stand for another file on another node
             model += f" {sorted(self._config.loras.items())}"
+        self.model = model
         self.scheduler = scheduler
         self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self.pace, self._clock, model)
 
@@ -76,7 +79,7 @@ class DeviceLoop:
         """Load, serve, tidy up. `ready` gets the model's capabilities, or the error that kept it from loading."""
         cause: BaseException | None = None
         try:
-            capabilities = self._load()
+            capabilities = self._capabilities = self._load()
             if self._lifecycle.move(State.RUNNING):
                 ready.set_result(capabilities)
                 self._serve()
@@ -132,6 +135,9 @@ class DeviceLoop:
         match command:
             case Submit(request, submitted_s):
                 self._admit(request, submitted_s)
+            case Wave(submits):
+                for submit in submits:
+                    self._admit(submit.request, submit.submitted_s)
             case Abort(requests):
                 for request in requests:
                     self._abort(self._ledger.of(request))
@@ -139,6 +145,8 @@ class DeviceLoop:
                 self._calls.append(command)
             case Stop():
                 self._stopping = True
+            case Heard():
+                raise AssertionError("this engine has no ranks")
 
     def _admit(self, request: DiffusionRequest, submitted_s: float) -> None:
         account = self._ledger.of(request)
@@ -160,8 +168,69 @@ class DeviceLoop:
         if account is not None:
             self.runner.end(account, Aborted(account.request.request_id, account.step))
 
-    def export(self, request_id: str) -> Checkpoint | None:
-        """On the device thread: see DiffusionEngine.export."""
+    def stats(self) -> EngineStats:
+        """See Executor."""
+        counters, found = self.counters, self._capabilities
+        return EngineStats(
+            waiting_rows=self.scheduler.waiting_rows,
+            running_rows=counters.running_rows,
+            batches=counters.batches,
+            rows_done=counters.rows_done,
+            mean_batch_rows=counters.mean_batch_rows,
+            step_ms=counters.step_ms,
+            device=found.device if found else self._config.device,
+            dtype=found.dtype if found else self._config.dtype,
+            model=self._config.model,
+            mode=found.mode if found else self._config.mode,
+            state=self._lifecycle.state.value,
+            max_rows=self.scheduler.max_rows_in_all,
+            step_rows=counters.step_rows,
+            batch_rows=counters.batch_rows,
+            step_seconds=counters.step_seconds,
+            step_counts=tuple(counters.step_counts),
+            rows_counts=tuple(counters.rows_counts),
+        )
+
+    def groups(self) -> tuple[RunningGroup, ...]:
+        """See Executor."""
+        return self.runner.groups()
+
+    def memory(self) -> DeviceMemory | None:
+        """See Executor."""
+        return device_memory(self.stats().device)
+
+    def call(
+        self,
+        method: str,
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        *,
+        rank: int | None,
+        timeout_s: float | None,
+    ) -> Callable[[], object]:
+        """See Executor. This is rank 0 of one."""
+        methods = self._adapter.methods()
+        if method not in methods:
+            raise ValueError(f"unknown method {method!r}; there are: {', '.join(sorted(methods))}")
+        if rank not in (None, 0):
+            raise ValueError(f"there is no rank {rank}: this engine has one device")
+        return partial(methods[method], *args, **kwargs)
+
+    def profile(self, start: bool, prefix: str) -> Callable[[], object]:
+        """See Executor."""
+        method, args = ("profile_start", (prefix,)) if start else ("profile_stop", ())
+        return self.call(method, args, {}, rank=None, timeout_s=None)
+
+    def pause(self) -> None:
+        """On the device thread: see DiffusionEngine.pause."""
+        self._lifecycle.move(State.PAUSED)
+
+    def resume(self) -> None:
+        """On the device thread."""
+        self._lifecycle.move(State.RUNNING)
+
+    def export(self, request_id: str, timeout_s: float | None = None) -> Checkpoint | None:
+        """On the device thread, at once: see DiffusionEngine.export."""
         account = self._ledger.find(request_id)
         if account is None or not isinstance(self.runner, StepRunner):
             return None

@@ -76,6 +76,14 @@ class ModelSpec(_Spec):
     dtype: Literal["auto", "float32", "float16", "bfloat16"] = "auto"
     #: `auto`, `cpu`, `cuda`, `cuda:1`, `mps`.
     device: str = "auto"
+    #: `process`: each of `devices` has a process of its own, behind one queue in the worker; `inline`: one device.
+    executor: Literal["inline", "process"] = "inline"
+    #: With `executor = "process"` or `parallel`, in place of `device`: `["cuda:0", "cuda:1"]`. As ranks each takes
+    #: `max_batch_rows`.
+    devices: tuple[Annotated[str, Field(min_length=1)], ...] = ()
+    #: All `devices` serve the same rows together. `context`: each attends for a part of the sequence; `shard`: each
+    #: keeps a part of the weights.
+    parallel: Literal["context", "shard"] | None = None
     #: `step`: requests join and leave at every denoise step; `request`: whole calls are batched; `auto`: step where it
     #: is proved right.
     mode: Literal["auto", "request", "step"] = "auto"
@@ -114,6 +122,19 @@ class ModelSpec(_Spec):
     limits: ModelLimits = ModelLimits()
     #: (width, height) that the model was trained for, the best first; others within `limits` run and may look worse.
     sizes: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def num_ranks(self) -> int:
+        """Devices that serve it at the same time in one worker."""
+        return 1 if self.parallel else max(1, len(self.devices))
+
+    @model_validator(mode="after")
+    def _devices_fit_executor(self) -> ModelSpec:
+        if self.devices and self.executor != "process" and self.parallel is None:
+            raise ValueError('devices needs executor = "process" or parallel; for one device there is `device`')
+        if self.devices and self.device != "auto":
+            raise ValueError("device and devices exclude each other")
+        return self
 
     @model_validator(mode="after")
     def _defaults_fit_limits(self) -> ModelSpec:

@@ -10,6 +10,7 @@ from tasks.models import Models, ModelSpec
 
 #: Threads for `safelight.submit`, which must not wait behind jobs.
 SUBMIT_SLOTS = 2
+_WAVE_PART = 2 / 3
 
 
 def served(models: Models, names: Sequence[str]) -> tuple[ModelSpec, ...]:
@@ -21,8 +22,8 @@ def served(models: Models, names: Sequence[str]) -> tuple[ModelSpec, ...]:
 
 
 def num_places(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
-    """Jobs in flight: a full batch for each engine, and as many more as may load, wait or upload meanwhile."""
-    return sum(spec.max_batch_rows for spec in specs) + look_ahead_rows
+    """Jobs in flight: a full batch for each device, and as many more as may load, wait or upload meanwhile."""
+    return sum(spec.max_batch_rows * spec.num_ranks for spec in specs) + look_ahead_rows
 
 
 def num_slots(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
@@ -30,20 +31,27 @@ def num_slots(specs: Sequence[ModelSpec], look_ahead_rows: int) -> int:
     return num_places(specs, look_ahead_rows) + SUBMIT_SLOTS
 
 
-def engine_config(spec: ModelSpec) -> EngineConfig:
-    """Raises `ConfigError` for what the engine refuses."""
+def engine_config(spec: ModelSpec, stall_s: float = 900.0) -> EngineConfig:
+    """Raises `ConfigError` for what the engine refuses.
+
+    A rank that hangs is replaced before the worker counts as hung, which it does after `stall_s`.
+    """
     try:
-        return _engine_config(spec)
+        return _engine_config(spec, wave_deadline_s=_WAVE_PART * stall_s)
     except ValueError as error:
         raise ConfigError(f"model {spec.name}: {error}") from None
 
 
-def _engine_config(spec: ModelSpec) -> EngineConfig:
+def _engine_config(spec: ModelSpec, wave_deadline_s: float) -> EngineConfig:
     return EngineConfig(
         model=spec.source,
         revision=spec.revision,
         dtype=spec.dtype,
         device=spec.device,
+        executor=spec.executor,
+        devices=spec.devices,
+        parallel=spec.parallel,
+        wave_deadline_s=wave_deadline_s,
         mode=spec.mode,
         max_batch_rows=spec.max_batch_rows,
         admission_wait_ms=spec.admission_wait_ms,

@@ -124,7 +124,7 @@ class Node:
             beats.start()
             engines = self._engines
             for spec in self._specs:
-                engines[spec.name] = stack.enter_context(_load(spec))
+                engines[spec.name] = stack.enter_context(_load(spec, settings.stall_s))
             hinter = Hinter(settings)
             progress = ProgressWriter(store)
             checkpoints = Checkpoints(artifacts, settings.s3_prefix)
@@ -276,10 +276,10 @@ def _webhook_queue(client: redis.Redis, settings: Settings) -> WebhookQueue:
     return WebhookQueue(client, settings.key_prefix, keep_s=settings.dead_letter_ttl_s)
 
 
-def _load(spec: ModelSpec) -> DiffusionEngine:
+def _load(spec: ModelSpec, stall_s: float) -> DiffusionEngine:
     """Raises `ConfigError` for a model that makes something else than its entry says."""
     log.info("loading model %s from %s", spec.name, spec.source)
-    engine = DiffusionEngine.make_engine(engine_config(spec))
+    engine = DiffusionEngine.make_engine(engine_config(spec, stall_s))
     makes = engine.capabilities.modality
     if makes != spec.modality:
         engine.close()

@@ -3,7 +3,7 @@
 import importlib
 import logging
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ import transformers
 from ..config import EngineConfig
 from ..errors import ModelLoadError
 from .pipeline_options import OptionRefused, apply_options
+from .step_safety import denoisers_of
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +37,7 @@ def load_pipeline(config: EngineConfig) -> LoadedPipeline:
     if config.num_threads is not None:
         torch.set_num_threads(config.num_threads)
     try:
-        device = resolve_device(config.device)
+        device = resolve_device(config.devices[0] if config.parallel else config.device)
         dtype = resolve_dtype(config.dtype, device)
         pipeline = _read(config, dtype)
         apply_options(pipeline, config)
@@ -45,6 +46,16 @@ def load_pipeline(config: EngineConfig) -> LoadedPipeline:
         raise ModelLoadError(_explain(config, error)) from error
     log.info("loaded %s as %s on %s in %s", config.model, type(pipeline).__name__, device, dtype)
     return LoadedPipeline(pipeline, device, dtype)
+
+
+def read_denoisers(config: EngineConfig) -> dict[str, torch.nn.Module]:
+    """Of the model, and nothing else of it, on the CPU. Raises what the libraries raise."""
+    _silence_libraries()
+    if config.num_threads is not None:
+        torch.set_num_threads(config.num_threads)
+    pipeline = _read(config, resolve_dtype(config.dtype, resolve_device(config.device)))
+    apply_options(pipeline, replace(config, vae_tiling=False, vae_slicing=False))
+    return denoisers_of(pipeline)
 
 
 def resolve_source(model: str) -> str:
@@ -125,6 +136,10 @@ def _place(pipeline: Any, device: torch.device, config: EngineConfig) -> None:
         pipeline.enable_model_cpu_offload(device=device)
     elif config.offload == "sequential":
         pipeline.enable_sequential_cpu_offload(device=device)
+    elif config.parallel == "shard":  # the denoisers come block by block, when they are divided
+        for name, component in pipeline.components.items():
+            if isinstance(component, torch.nn.Module) and name not in denoisers_of(pipeline):
+                component.to(device)
     else:
         pipeline.to(device)
 

@@ -24,6 +24,7 @@ from ..config import EngineConfig
 from ..errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
 from ..request import DiffusionRequest, Row
 from .loading import LoadedPipeline, load_pipeline
+from .lockstep.company import Company
 from .lora_shelf import LoraShelf
 from .noise_schedulers import NoiseSchedulers
 from .out_of_memory import is_out_of_memory
@@ -60,9 +61,13 @@ class WholePipeline:
         self._previewer = Previewer()
         self._tasks: Mapping[Task, TaskPipeline] = {}
         self._loaded: Any = None
+        self._company: Company | None = None
 
     def load(self) -> Capabilities:
+        self._company = None if self._config.parallel is None else Company(self._config)
         loaded = load_pipeline(self._config)
+        if self._company is not None:
+            self._company.lead(denoisers_of(loaded.pipeline), loaded.device)
         self._loaded = pipeline = loaded.pipeline
         self._device = loaded.device
         self._loras = LoraShelf(pipeline, self._config)
@@ -126,11 +131,16 @@ class WholePipeline:
             torch.ones(1, device=self._device).add_(1).cpu()
         except RuntimeError as error:
             raise DeviceLost(f"{self._device} is unusable: {error}") from error
+        if self._company is not None:
+            self._company.require_whole()
 
     def close(self) -> None:
         self._tasks = {}
         self._loaded = None
         self._modes.close()
+        if self._company is not None:
+            self._company.close()
+            self._company = None
         self._release_memory()
 
     def _compile(self) -> None:

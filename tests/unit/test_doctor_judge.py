@@ -109,6 +109,12 @@ def test_a_dtype_that_the_device_lacks() -> None:
     told(model(spec, GB, cuda_devices=[])["flux.device"], "FAIL", "no CUDA devices", 'device = "auto" in [flux]')
 
 
+def test_every_device_of_a_model_is_looked_for() -> None:
+    spec = ModelSpec(name="flux", source="/models/flux", executor="process", devices=("cuda:0", "cuda:1"))
+    told(model(spec, GB)["flux.device"], "FAIL", "device = 'cuda:1'", "torch sees 1 CUDA device")
+    told(model(spec, GB, cuda_devices=[CARD, {**CARD, "index": 1}])["flux.device"], "ok", "on cuda:0, cuda:1")
+
+
 def test_models_that_do_not_fit_together() -> None:
     finding = judge_together(30 * GB, 24 * GB, 2, "cuda")
     assert finding is not None

@@ -25,6 +25,8 @@ class Site:
     parameters: tuple[str, ...] = ()
     padded: tuple[TextPadding, ...] = ()
     ignored: frozenset[str] = frozenset()
+    #: the method that the module itself had in place of its class's, which `patch` displaces
+    own: Callable[..., Any] | None = None
 
     @classmethod
     def of(
@@ -51,6 +53,7 @@ class Site:
             parameters=tuple(one.name for one in parameters if one.kind is one.POSITIONAL_OR_KEYWORD),
             padded=PADDED_TEXTS.get(kind, ()),
             ignored=frozenset({"generator"}) if kind in GENERATOR_UNUSED else frozenset(),
+            own=vars(module).get(method),
         )
 
     def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -70,3 +73,5 @@ class Site:
 
     def restore(self) -> None:
         vars(self.module).pop(self.method, None)
+        if self.own is not None:
+            vars(self.module)[self.method] = self.own

@@ -121,8 +121,10 @@ def _dtype(spec: ModelSpec, worker: Mapping[str, Any]) -> Finding:
     check = f"models.{spec.name}.device"
     device, dtype = device_of(spec, worker), dtype_of(spec, worker)
     cards = {card["index"]: card for card in worker.get("cuda_devices", ()) if "broken" not in card}
-    if device.startswith("cuda") and _index(device) not in cards:
-        found = f"device = {spec.device!r}, and torch sees {len(cards) or 'no'} CUDA device{'s' * (len(cards) != 1)}"
+    missing = [one for one in spec.devices or (device,) if one.startswith("cuda") and _index(one) not in cards]
+    if missing:
+        named = missing[0] if spec.devices else spec.device
+        found = f"device = {named!r}, and torch sees {len(cards) or 'no'} CUDA device{'s' * (len(cards) != 1)}"
         return fail(check, found, f'set device = "auto" in [{spec.name}], or see the check device.cuda')
     if device == "mps" and not worker.get("has_mps"):
         return fail(check, "device = 'mps', which is not there", f'set device = "auto" in [{spec.name}]')
@@ -131,10 +133,13 @@ def _dtype(spec: ModelSpec, worker: Mapping[str, Any]) -> Finding:
     if dtype == "bfloat16" and device.startswith("cuda") and not cards[_index(device)]["has_bf16"]:
         found = f"{cards[_index(device)]['name']} has no bfloat16 and emulates it slowly"
         return warn(check, found, f'set dtype = "float16" in [{spec.name}]')
-    return ok(check, f"{dtype} on {device}")
+    return ok(check, f"{dtype} on {', '.join(spec.devices) or device}")
 
 
 def device_of(spec: ModelSpec, worker: Mapping[str, Any]) -> str:
+    """The first of several, which are taken for equal."""
+    if spec.devices:
+        return spec.devices[0]
     if spec.device != "auto":
         return spec.device
     return "cuda" if worker.get("cuda_devices") else "mps" if worker.get("has_mps") else "cpu"
