@@ -172,13 +172,11 @@ def iter_blocks(reply: httpx.Response) -> Iterator[Event]:
 
 
 def test_a_closing_process_ends_its_streams_and_long_polls(settings: Settings) -> None:
-    with httpx.Client(timeout=20) as reader:
+    with httpx.Client(timeout=20) as reader, httpx.Client(timeout=60) as poller:
         with running_api(settings) as url:
             job_id = httpx.post(f"{url}/v1/jobs", json={"prompt": "a tree"}).json()["id"]
             polled: list[httpx.Response] = []
-            poll = threading.Thread(
-                target=lambda: polled.append(httpx.get(f"{url}/v1/jobs/{job_id}?wait=50", timeout=60))
-            )
+            poll = threading.Thread(target=lambda: polled.append(poller.get(f"{url}/v1/jobs/{job_id}?wait=50")))
             poll.start()
             request = reader.build_request("GET", f"{url}/v1/jobs/{job_id}/events")
             reply = reader.send(request, stream=True)
