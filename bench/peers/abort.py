@@ -3,8 +3,8 @@
 python -m bench.peers.abort [--systems safelight,celery,…] [--depths 1,100,1000] [--trials 5] [--steps 50]
     [--model bundled|small] [--json FILE]
 
-One system stands at a time. In flight is what was sent and has not ended; servers without a queue are not asked for more
-connections than 100. A row that runs on to its end is tried once.
+One system stands at a time. In flight is what was sent and has not ended; servers without a queue are not asked for
+more connections than 100. A row that runs on to its end is tried once.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class Logged:
         await self._door.abort(target)
         waiting = self._send()  # whom the free row could serve
         name = (self._name, self._door.how, depth)
-        while (seen := judge(self._steps(), target, called_s, self._requests.steps, name)) is None:
+        while (seen := judge(self._steps(), target, called_s, self._requests.steps, name)) is None:  # noqa: ASYNC110
             await asyncio.sleep(LOOK_S)
         if depth == 1:
             await asyncio.wait([waiting])

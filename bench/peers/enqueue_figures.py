@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """For a job: CPU of the producer and of Redis in ms, round trips, commands that Redis ran, bytes that it then held."""
+    """For a job: CPU of producer and Redis in ms, round trips, commands that Redis ran, bytes that it then held."""
 
     call: str
     jobs: int

@@ -1,11 +1,11 @@
 """Table 1: throughput and latency of every system on the same Poisson arrivals of mixed requests.
 
-python -m bench.peers.load [--systems safelight,celery,…] [--rates 0.5,1,1.8,3] [--requests 48] [--seed 1]
+python -m bench.peers.load [--systems safelight,celery,…] [--rates 0.5,1,1.8,3] [--requests 32] [--seed 1]
     [--model small|bundled] [--json FILE]
 
-Rates are multiples of what bare diffusers does one by one, which is measured first, on the same requests and in the same
-run. All systems stand at once; at each rate they take turns, each time another one first. Every system computes with one
-thread. Latency ends when the client holds the picture.
+Rates are multiples of what bare diffusers does one by one, which is measured first, on the same requests and in the
+same run. All systems stand at once; at each rate they take turns, each time another one first. Every system computes
+with one thread. Latency ends when the client holds the picture.
 """
 
 from __future__ import annotations
@@ -161,7 +161,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--systems", type=names, default=list(NAMES))
     parser.add_argument("--rates", type=lambda text: [float(part) for part in text.split(",")], default=list(RATES))
-    parser.add_argument("--requests", type=int, default=48)
+    parser.add_argument("--requests", type=int, default=32)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--warm-ups", type=int, default=WARM_UPS, help="requests of 10 steps for each system before")
     parser.add_argument("--model", choices=sorted(SIZES), default="small")

@@ -1,6 +1,8 @@
 """A producer of one library in a process of its own: hands jobs over, and prints what that cost it as JSON.
 
-python -m bench.peers.producers CALL REDIS_URL JOBS   (run by `bench.peers.enqueue` with the interpreter that has the library)
+python -m bench.peers.producers CALL REDIS_URL JOBS
+
+`bench.peers.enqueue` runs it, with the interpreter that has the library.
 """
 
 from __future__ import annotations

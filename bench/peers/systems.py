@@ -23,7 +23,7 @@ from tasks.settings import Settings
 
 ROOT = Path(__file__).parents[2]
 PEERS_PYTHON = Path(os.environ.get("BENCH_PEERS", ROOT / ".venv-peers")).absolute() / "bin" / "python"
-READY_S = 240.0
+READY_S = 600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +89,10 @@ HTTP: Mapping[str, Sequence[str]] = {
     "diffusers server": ("-m", "bench.peers.servers.diffusers_app", "{port}"),
     "litserve": ("-m", "bench.peers.servers.litserve_app", "{port}"),
     "ray serve": ("-m", "bench.peers.servers.ray_app", "{port}"),
-    "bentoml": ("-m", "bentoml", "serve", "bench.peers.servers.bentoml_app:Pictures", "--host", "127.0.0.1", "--port")
-    + ("{port}", "--api-workers", "1", "--working-dir", str(ROOT)),
+    "bentoml": (
+        *("-m", "bentoml", "serve", "bench.peers.servers.bentoml_app:Pictures", "--working-dir", str(ROOT)),
+        *("--host", "127.0.0.1", "--port", "{port}", "--api-workers", "1"),
+    ),
 }
 #: nobody is told of the run
 QUIET = {"BENTOML_DO_NOT_TRACK": "1", "RAY_USAGE_STATS_ENABLED": "0"}
@@ -151,9 +153,8 @@ def _safelight(place: Place, home: Path, stack: contextlib.ExitStack) -> Running
     settings = Settings()
     with Client(settings) as client:
         worker.wait_ready(lambda: bool(client.store.workers()), READY_S)
-    return Running(
-        "safelight", redis_server.url, [redis_server.process.pid, s3_server.process.pid, worker.pid], settings
-    )
+    processes = (redis_server.process, s3_server.process, worker)
+    return Running("safelight", redis_server.url, [process.pid for process in processes], settings)
 
 
 MODELS = """

@@ -1,7 +1,7 @@
 """In the manner of the server example of diffusers: a view of the shared pipeline for each request, in an executor.
 
-The example's executor has many threads and its device is a GPU. Here it has one: two of them would compute on both cores,
-which no other system of the bench may.
+The example's executor has many threads and its device is a GPU. Here it has one: two of them would compute on both
+cores, which no other system of the bench may.
 """
 
 from __future__ import annotations

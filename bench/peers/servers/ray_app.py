@@ -1,4 +1,4 @@
-"""Ray Serve with `@serve.batch`: one replica, whose batches run on a thread, so that it goes on collecting meanwhile."""
+"""Ray Serve with `@serve.batch`: one replica; batches run on a thread, so that it goes on collecting meanwhile."""
 
 from __future__ import annotations
 
