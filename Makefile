@@ -91,7 +91,7 @@ compose-test: $(VENV)/.ok ## docker-compose.yml for real: builds, starts and dri
 
 clean: ## Remove data, pictures and caches; .venv stays
 	rm -rf .local outputs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)*' -prune -exec rm -rf {} +
 
 # .run: what the demo needs. .ok: that and the tools of a developer.
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/pip

@@ -69,8 +69,14 @@ class Logged:
     def _send(self) -> asyncio.Task[bytes]:
         wanted = self._requests.another()
         call = self._calls[wanted.id] = asyncio.create_task(self._door.render(wanted))
-        call.add_done_callback(lambda _: self._calls.pop(wanted.id, None))
+        call.add_done_callback(lambda done: self._ended(wanted.id, done))
         return call
+
+    def _ended(self, request_id: str, call: asyncio.Task[bytes]) -> None:
+        """An aborted one may end with an error, which is what was asked for."""
+        self._calls.pop(request_id, None)
+        if not call.cancelled():
+            call.exception()
 
     async def fill(self, depth: int) -> None:
         while len(self._calls) < depth:
