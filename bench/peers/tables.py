@@ -15,8 +15,8 @@ def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(row) + " |" for row in (head, ["---"] * len(head), *rows))
 
 
-def load_table(cells: Sequence[Cell], serial_s: float) -> str:
-    """Latencies in services: 1 is what one request takes alone on the bare pipeline, in the mean."""
+def load_table(cells: Sequence[Cell], serial_s: float, serial_cpu_s: float) -> str:
+    """Latencies and CPU in services: 1 is what one request takes alone on the bare pipeline, in the mean."""
     head = ["rate", "system", "images/s", "mean", "p50", "p95", "p99", "idle", "CPU", "mean / best peer's", "pictures"]
     rows = []
     for cell in cells:
@@ -28,7 +28,7 @@ def load_table(cells: Sequence[Cell], serial_s: float) -> str:
                 f"{cell.images_per_s * serial_s:.2f}",
                 *(f"{value / serial_s:.2f}" for value in (cell.mean_s, cell.p50_s, cell.p95_s, cell.p99_s)),
                 f"{cell.idle_share:.0%}",
-                f"{cell.cpu_s_per_image / serial_s:.2f}",
+                f"{cell.cpu_s_per_image / serial_cpu_s:.2f}",
                 f"{cell.mean_s / min(peers):.2f}" if peers else "",
                 _pictures(cell),
             ]
