@@ -13,8 +13,13 @@ from celery_batches import Batches, SimpleRequest
 from bench.peers.model import MAX_ROWS, Model
 
 app = Celery("batches", broker=os.environ["BENCH_REDIS"], backend=os.environ["BENCH_REDIS"])
-# Fewer prefetched messages than a batch has would never fill one.
-app.conf.update(worker_prefetch_multiplier=4 * MAX_ROWS, broker_connection_retry_on_startup=True)
+app.conf.update(
+    # Fewer prefetched messages than a batch has would never fill one.
+    worker_prefetch_multiplier=4 * MAX_ROWS,
+    broker_connection_retry_on_startup=True,
+    # The pool kills a process that has not loaded its model in this time; the default is 4 s.
+    worker_proc_alive_timeout=300,
+)
 models: list[Model] = []
 
 

@@ -12,7 +12,13 @@ from celery.signals import worker_process_init
 from bench.peers.model import Model
 
 app = Celery("plain", broker=os.environ["BENCH_REDIS"], backend=os.environ["BENCH_REDIS"])
-app.conf.update(worker_prefetch_multiplier=1, task_acks_late=True, broker_connection_retry_on_startup=True)
+app.conf.update(
+    worker_prefetch_multiplier=1,
+    task_acks_late=True,
+    broker_connection_retry_on_startup=True,
+    # The pool kills a process that has not loaded its model in this time; the default is 4 s.
+    worker_proc_alive_timeout=300,
+)
 models: list[Model] = []
 
 
