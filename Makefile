@@ -5,6 +5,7 @@
 # ARGS    handed to the program of the target: make test ARGS='-k abort', make demo ARGS=--exit
 
 VENV := .venv
+PEERS := .venv-peers
 BIN := $(VENV)/bin
 TORCH ?= auto
 ARGS ?=
@@ -35,7 +36,7 @@ RUNS_DATA := B102,B301,B302,B307,B506,B602,B604,B605,B609,B614
 TEST_PROCESSES = $(shell cores=$$(getconf _NPROCESSORS_ONLN); echo $$((cores < 4 ? cores + 1 : 4)))
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check audit fmt docs bench bench-quick chaos compose-test clean
+.PHONY: help demo test check audit fmt docs bench bench-quick bench-peers bench-peers-quick chaos compose-test clean
 
 help: ## This list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -76,6 +77,12 @@ bench-quick: $(VENV)/.ok ## The same with few jobs, three minutes, and how far i
 	$(BIN)/python -m bench --quick $(ARGS)
 	$(BIN)/python -m bench.drift
 
+bench-peers: $(VENV)/.ok $(PEERS)/.ok ## Beside Celery, LitServe, Ray Serve, BentoML and others; 25 minutes on an idle machine
+	OMP_NUM_THREADS=1 BENCH_PEERS=$(PEERS) $(BIN)/python -m bench.peers $(ARGS)
+
+bench-peers-quick: $(VENV)/.ok $(PEERS)/.ok ## The same with three systems and few requests; three minutes
+	OMP_NUM_THREADS=1 BENCH_PEERS=$(PEERS) $(BIN)/python -m bench.peers --quick $(ARGS)
+
 chaos: $(VENV)/.ok ## Ten minutes of kills, cuts and lost replies, counted; ARGS='--seconds 60 --seed 7', docs/reliability.md
 	$(BIN)/python -m tests.chaos $(ARGS)
 
@@ -84,7 +91,7 @@ compose-test: $(VENV)/.ok ## docker-compose.yml for real: builds, starts and dri
 
 clean: ## Remove data, pictures and caches; .venv stays
 	rm -rf .local outputs build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
-	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
+	find . -name __pycache__ -not -path './$(VENV)*' -prune -exec rm -rf {} +
 
 # .run: what the demo needs. .ok: that and the tools of a developer.
 $(VENV)/.run: pyproject.toml constraints.txt | $(BIN)/pip
@@ -96,6 +103,16 @@ $(VENV)/.ok: pyproject.toml constraints.txt | $(BIN)/pip
 	@echo "installing into $(VENV), with the tools of a developer: once, 2 GB, most of it torch; some minutes"
 	@$(call install,worker$(,)api$(,)local$(,)dev)
 	@touch $(VENV)/.run $@
+
+# The peers of the bench want older releases of what we use: environments of their own, with the same build of torch.
+$(PEERS)/.ok: bench/peers/requirements.txt bench/peers/requirements-arq.txt constraints.txt | $(BIN)/pip
+	@echo "installing the peers into $(PEERS) (once; three minutes)"
+	@$(BIN)/python -m venv $(PEERS) && $(BIN)/python -m venv $(PEERS)/arq
+	@grep -E '^(torch|diffusers|transformers)==' constraints.txt >$(PEERS)/constraints.txt
+	@$(PEERS)/bin/pip install --quiet --disable-pip-version-check -c $(PEERS)/constraints.txt \
+		-r bench/peers/requirements.txt $(torch_index)
+	@$(PEERS)/arq/bin/pip install --quiet --disable-pip-version-check -r bench/peers/requirements-arq.txt
+	@touch $@
 
 $(BIN)/pip:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
