@@ -72,9 +72,11 @@ def grow(found: Servers, most: int, jobs: int, client: Client) -> list[dict[str,
         while number <= most:
             while len(pids) < number:
                 pids.append(found.start_worker(f"w{len(pids)}", client).pid)
+            fill(client, 4 * jobs * number)  # those that ran went on while the others started
             drained(client, server, pids, 8 * number)  # all have begun
             row = drained(client, server, pids, jobs * number)
             rows.append({"workers": float(number), **row, "claim ms": take_ms(client)})
+            print(f"{number} workers: {row['jobs/s']:.1f} jobs/s", flush=True)
             number *= 2
     return rows
 
