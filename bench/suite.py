@@ -45,7 +45,7 @@ STEPS = (
     Step("Whole way", "bench.overhead", ("--mode", "request"), None, figures=False),
     Step("Batching", "bench.batching", ("--mode", "request", "--rounds", "1"), None, figures=False),
     Step("Modes", "bench.traces", ("--rounds", "2"), None, figures=False),
-    Step("Peers", "bench.peers"),
+    Step("Peers", "bench.peers", figures=False),
 )
 
 
