@@ -37,6 +37,7 @@ class Capabilities:
 
     `versions` names the libraries whose change could change its outputs. `mode` is how it will be served, and
     `mode_reason` says in words why, both settled while it loads.
+    `memory_bytes` is what its weights, and a row of its own size while it runs, take of the device; None: not measured.
     `default_size` is the (height, width) that the model was made for, `size_multiple` must divide both sides; neither
     has a meaning for a model that makes sound.
     """
@@ -52,6 +53,7 @@ class Capabilities:
     versions: str = ""
     mode: Literal["request", "step"] = "request"
     mode_reason: str = "that is all this model offers"
+    memory_bytes: int | None = None
 
 
 class StepHook(Protocol):

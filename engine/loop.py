@@ -8,13 +8,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from dataclasses import replace
 from functools import partial
 
 from .adapter import Capabilities, PipelineAdapter
 from .batch_runner import BatchRunner
 from .checkpoint import Checkpoint
 from .config import EngineConfig
-from .device_memory import DeviceMemory, device_memory
+from .device_memory import DeviceMemory, PeakMemory, device_memory
 from .errors import EngineClosed, EngineDead, RequestError, failure
 from .inbox import Abort, Call, Command, Heard, Inbox, Stop, Submit, Wave
 from .ledger import Account, Ledger
@@ -96,9 +97,12 @@ class DeviceLoop:
         elif capabilities.max_rows is not None:
             self._limit(capabilities.max_rows)
         log.info("%s is served in %s mode: %s", self._config.model, capabilities.mode, capabilities.mode_reason)
-        if self._config.warmup:
-            warm_up(self._adapter, capabilities)
-        return capabilities
+        if not self._config.warmup:
+            return capabilities
+        peak = PeakMemory(capabilities.device)
+        warm_up(self._adapter, capabilities)
+        weights = capabilities.memory_bytes
+        return replace(capabilities, memory_bytes=None if weights is None else weights + peak.bytes)
 
     def _limit(self, max_rows: int) -> None:
         self.scheduler.limit(max_rows)

@@ -82,7 +82,8 @@ class FakeSpec:
     the device sleeps at that step for `HANG_S`. `kill_prompt`:
     the process sends itself SIGKILL at that step. `lost_prompt`: the call raises and the device is gone.
     `oom_above`: more rows than that do not fit. `fail_load`: loading raises. `step_log`: a file that gets a line for
-    each step of each row, from any number of processes: `monotonic_ns pid request_id row step`.
+    each step of each row, from any number of processes: `monotonic_ns pid request_id row step`. `memory_mb`: what it
+    says that it takes (MiB).
     """
 
     step_ms: float = 0.0
@@ -96,6 +97,7 @@ class FakeSpec:
     lost_prompt: str | None = None
     fail_load: bool = False
     step_log: str | None = None
+    memory_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +226,7 @@ class FakeAdapter:
             default_size=(16, 16),
             mode=self.mode,
             mode_reason="a fake does as it is told",
+            memory_bytes=self.spec.memory_mb * 2**20,
         )
 
     def batch_key(self, request: DiffusionRequest) -> BatchKey:

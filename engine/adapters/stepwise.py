@@ -194,6 +194,7 @@ class StepPipeline(WholePipeline):
         self._texts = KnownTexts(0)
         if self._rendezvous is not None:
             self._rendezvous.close()
+            self._rendezvous = None
         super().close()
 
     def _sites(self) -> Iterable[Site]:

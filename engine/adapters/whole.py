@@ -36,6 +36,7 @@ from .prompts import PromptReader
 from .sizes import default_size, size_multiple
 from .step_safety import denoisers_of
 from .task_pipeline import TaskPipeline, pipelines_by_task
+from .weights import bytes_on
 
 #: a picture of fewer steps is a grey cloud, from which nothing is learned about colours
 TEACHING_STEPS = 4
@@ -135,7 +136,10 @@ class WholePipeline:
             self._company.require_whole()
 
     def close(self) -> None:
+        """Whoever still holds this object then holds no weights."""
         self._tasks = {}
+        for name in ("_loras", "_prompts", "_noise_schedulers"):
+            vars(self).pop(name, None)
         self._loaded = None
         self._modes.close()
         if self._company is not None:
@@ -162,6 +166,7 @@ class WholePipeline:
             max_rows=None if rows_have_own_noise else 1,
             versions=f"torch {torch.__version__} diffusers {diffusers.__version__}",
             mode_reason="mode='request' asks for it",
+            memory_bytes=bytes_on(loaded.pipeline, loaded.device),
         )
 
     def _pipeline(self, task: Task) -> TaskPipeline:
