@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -248,6 +249,10 @@ class FakeAdapter:
             image_size=None if request.image is None else request.image.size,
             loras=params.loras,
         )
+
+    def prepare(self, request: DiffusionRequest) -> Future[object] | None:
+        """Nothing is ever missing."""
+        return None
 
     def open(self, batch: Batch, on_step: StepHook, *, alone: bool, resume: RowState | None = None) -> FakeRowCall:
         """Held at its encoding, at each of its steps and at its decoding, each of which may be shared."""
