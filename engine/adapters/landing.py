@@ -39,7 +39,7 @@ class Landing:
         with torch.inference_mode():  # the mode that the tensors were made in
             there = list(self._copy.wait())
             latents = there.pop() if self._has_latents else None
-            rows = _as_diffusers_does(there[0]) if self._arrays is None else self._arrays
+            rows: Sequence[Floats] = list(_as_diffusers_does(there[0])) if self._arrays is None else self._arrays
             self._arrived(rows, latents)
             return rows, None if latents is None else latents.float().numpy()
 
