@@ -293,9 +293,6 @@ class ModelShelf(Mapping[str, DiffusionEngine]):
             self._bring(model)
         except Exception as error:
             log.error("model %s cannot be loaded: %s", model.spec.name, error)
-            with self._changed:
-                model.trouble = str(error)
-                model.not_before_s = self._clock() + RETRY_S
 
     def _bring(self, model: _Shelved) -> None:
         """Load it. One that does not fit beside the others stays out with a larger need; all else is raised."""
@@ -305,13 +302,17 @@ class ModelShelf(Mapping[str, DiffusionEngine]):
         try:
             engine = self._load(model.spec)
         except BaseException as error:
+            may_fit = "out of memory" in str(error) and room is not None and any(self._beside(model))
             with self._changed:
                 model.phase = "out"
+                if may_fit and room is not None:
+                    model.need_bytes = max(model.need_bytes, room) + 1
+                else:
+                    model.trouble, model.not_before_s = str(error), self._clock() + RETRY_S
                 self._changed.notify_all()
-            if "out of memory" not in str(error) or room is None or not any(self._beside(model)):
+            if not may_fit:
                 raise
             log.warning("model %s does not fit beside the others: %s", model.spec.name, error)
-            model.need_bytes = max(model.need_bytes, room) + 1
             return
         self._put(model, engine)
 
