@@ -9,7 +9,7 @@ from .backend import resolve_engine_class
 from .checkpoint import Checkpoint, NotACheckpoint
 from .config import EngineConfig
 from .core import DiffusionEngine
-from .device_memory import DeviceMemory
+from .device_memory import DeviceMemory, room_bytes
 from .errors import EngineClosed, EngineDead, InvalidRequest, ModelLoadError, QueueFull, RankError, RankLost
 from .params import SamplingParams
 from .request import DiffusionRequest
@@ -65,4 +65,5 @@ __all__ = [
     "Stage",
     "Started",
     "resolve_engine_class",
+    "room_bytes",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -14,6 +15,8 @@ from .result import Media, Modality, Stage
 
 if TYPE_CHECKING:
     from PIL import Image
+
+    from .pending import Pending
 
 #: a picture of row `n` of the running batch as it stands now
 PreviewRow = Callable[[int], "Image.Image"]
@@ -37,6 +40,7 @@ class Capabilities:
 
     `versions` names the libraries whose change could change its outputs. `mode` is how it will be served, and
     `mode_reason` says in words why, both settled while it loads.
+    `memory_bytes` is what its weights, and a row of its own size while it runs, take of the device; None: not measured.
     `default_size` is the (height, width) that the model was made for, `size_multiple` must divide both sides; neither
     has a meaning for a model that makes sound.
     """
@@ -52,6 +56,7 @@ class Capabilities:
     versions: str = ""
     mode: Literal["request", "step"] = "request"
     mode_reason: str = "that is all this model offers"
+    memory_bytes: int | None = None
 
 
 class StepHook(Protocol):
@@ -65,7 +70,7 @@ class RowCall(Protocol):
     """Step mode: a pipeline call under way for one row, held where it calls the model. Device thread only."""
 
     @property
-    def outcome(self) -> RowOutcome | None:
+    def outcome(self) -> RowOutcome | Pending | None:
         """Set once the call has ended."""
 
     @property
@@ -98,8 +103,14 @@ class PipelineAdapter(Protocol):
     def batch_key(self, request: DiffusionRequest) -> BatchKey:
         """Resolve a request against the model. Raises InvalidRequest for what can never run. Cheap, no device work."""
 
-    def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
-        """Denoise and decode. A row's output depends on its own request alone.
+    def prepare(self, request: DiffusionRequest) -> Future[object] | None:
+        """Begin, beside the device thread, with what has to be fetched before the request can run. The request is
+        asked for again when the future is done; None when nothing is missing, or it cannot be had. Never blocks.
+        """
+
+    def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome | Pending]:
+        """Denoise and decode. A row's output depends on its own request alone. What is left of it and needs no device
+        thread, such as the copy from the device, may be Pending.
 
         Raises OutOfMemory when the rows do not fit, BatchAborted as the hook raised it, anything else when the
         culprit is unknown. Leaves the model fit for the next batch in every case.

@@ -11,8 +11,10 @@ from dataclasses import asdict
 from .adapter import Output, PipelineAdapter, PreviewRow, RowOutcome
 from .batch import Batch
 from .errors import BatchAborted, ModelError, OutOfMemory, failure
+from .finisher import Finisher
 from .ledger import Account, Ledger
 from .pace import Pace
+from .pending import Pending
 from .result import Preview, Stage, Started, Terminal
 from .scheduler import Scheduler
 from .stats import Counters, RunningGroup
@@ -104,7 +106,9 @@ class BatchRunner:
         pace: Pace,
         clock: Callable[[], float],
         poll: Callable[[], None],
+        finisher: Finisher,
     ) -> None:
+        self._finisher = finisher
         self._adapter = adapter
         self._ledger = ledger
         self._scheduler = scheduler
@@ -209,7 +213,7 @@ class BatchRunner:
                 self.end(account, failure(request.request_id, error))
         return ()
 
-    def _deliver(self, batch: Batch, outcomes: Sequence[RowOutcome], num_steps: int) -> None:
+    def _deliver(self, batch: Batch, outcomes: Sequence[RowOutcome | Pending], num_steps: int) -> None:
         for request in batch.requests:
             account = self._ledger.of(request)
             if account is not None:
@@ -218,11 +222,11 @@ class BatchRunner:
             account = self._ledger.of(row.request)
             if account is None:
                 continue
-            if not isinstance(outcome, Output):  # an adapter from elsewhere may have given nothing
+            if not isinstance(outcome, Output | Pending):  # an adapter from elsewhere may have given nothing
                 error = outcome or ModelError(f"output {row.index}: the model gave none")
                 self.end(account, failure(row.request.request_id, error))
                 continue
             self._counters.rows_done += 1
             account.took_part(len(batch.rows))
-            if account.keep(row, outcome):
-                self.end(account, account.completed(self._clock()))
+            account.out.add(row.index)
+            self._finisher.take(account, row, outcome)

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 
 from .errors import EngineClosed
+from .ledger import Account
 from .request import DiffusionRequest
 
 
@@ -49,11 +50,19 @@ class Heard:
 
 
 @dataclass(frozen=True, slots=True)
+class Spoiled:
+    """End a request, one of whose finished rows came to nothing after all."""
+
+    account: Account
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
 class Stop:
     """The last command ever."""
 
 
-Command = Submit | Wave | Abort | Call | Heard | Stop
+Command = Submit | Wave | Abort | Call | Heard | Spoiled | Stop
 
 
 class Inbox:

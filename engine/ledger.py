@@ -1,4 +1,6 @@
-"""The open requests and what each has got so far. Opening and ending is safe from any thread, the rest the device's."""
+"""The open requests and what each has got so far. Opening and ending is safe from any thread, the rest the device's,
+but for what is made of finished rows, which is the finisher's.
+"""
 
 import threading
 from collections.abc import Sequence
@@ -30,6 +32,8 @@ class Account:
     batch_rows_max: int = 0
     apart: dict[str, None] = field(default_factory=dict)
     row_steps: dict[int, int] = field(default_factory=dict)
+    #: outputs that the device is done with, and those of them that have been made
+    out: set[int] = field(default_factory=set)
     media: dict[int, Media] = field(default_factory=dict)
     warnings: dict[str, None] = field(default_factory=dict)
 
@@ -49,7 +53,7 @@ class Account:
 
     def progress(self, stage: Stage, step: int, num_steps: int, num_rows: int) -> Progress:
         """Count in the steps of the batches that ran before this one and of those to come after its `num_rows` rows."""
-        rows_after = self.request.params.num_outputs - len(self.media) - num_rows
+        rows_after = self.request.params.num_outputs - len(self.out) - num_rows
         steps_after = -(-rows_after // num_rows) * num_steps
         self.step = self.steps_before + step
         return Progress(self.request.request_id, stage, self.step, self.steps_before + num_steps + steps_after)
@@ -77,7 +81,7 @@ class Account:
             self.batch_rows_max = batch_rows
 
     def keep(self, row: Row, output: Output) -> bool:
-        """Take a finished row; True when it was the last. Any other is told at once, as a Chunk."""
+        """Take an output; True when it was the last. Any other is told at once, as a Chunk. The finisher's thread."""
         num_outputs = self.request.params.num_outputs
         self.media[row.index] = output.media
         self.warnings.update(dict.fromkeys(output.warnings))

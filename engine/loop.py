@@ -8,15 +8,18 @@ import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 
 from .adapter import Capabilities, PipelineAdapter
 from .batch_runner import BatchRunner
 from .checkpoint import Checkpoint
 from .config import EngineConfig
-from .device_memory import DeviceMemory, device_memory
+from .device_memory import DeviceMemory, PeakMemory, device_memory
 from .errors import EngineClosed, EngineDead, RequestError, failure
-from .inbox import Abort, Call, Command, Heard, Inbox, Stop, Submit, Wave
+from .finisher import Finisher
+from .inbox import Abort, Call, Command, Heard, Inbox, Spoiled, Stop, Submit, Wave
 from .ledger import Account, Ledger
 from .lifecycle import Lifecycle, State
 from .pace import Pace
@@ -29,6 +32,9 @@ from .step_scheduler import StepScheduler
 from .warmup import warm_up
 
 log = logging.getLogger(__name__)
+
+#: How long an end waits for a copy from the device that is under way.
+FINISH_S = 10.0
 
 
 class DeviceLoop:
@@ -56,13 +62,21 @@ class DeviceLoop:
         self.model: str | None = None
         self.counters = Counters()
         self.pace = Pace()
+        self._finisher = Finisher(ledger, clock, self._spoiled)
         self._serve_batches()
 
     def _serve_batches(self) -> None:
         scheduler = Scheduler(_policy(self._config))
         self.scheduler: Scheduler | StepScheduler = scheduler
         self.runner: BatchRunner | StepRunner = BatchRunner(
-            self._adapter, self._ledger, scheduler, self.counters, self.pace, self._clock, self._poll
+            self._adapter,
+            self._ledger,
+            scheduler,
+            self.counters,
+            self.pace,
+            self._clock,
+            self._poll,
+            self._finisher,
         )
 
     def _serve_steps(self, capabilities: Capabilities) -> None:
@@ -73,7 +87,16 @@ class DeviceLoop:
             model += f" {sorted(self._config.loras.items())}"
         self.model = model
         self.scheduler = scheduler
-        self.runner = StepRunner(self._adapter, self._ledger, scheduler, self.counters, self.pace, self._clock, model)
+        self.runner = StepRunner(
+            self._adapter,
+            self._ledger,
+            scheduler,
+            self.counters,
+            self.pace,
+            self._clock,
+            model,
+            self._finisher,
+        )
 
     def run(self, ready: Future[Capabilities]) -> None:
         """Load, serve, tidy up. `ready` gets the model's capabilities, or the error that kept it from loading."""
@@ -96,9 +119,12 @@ class DeviceLoop:
         elif capabilities.max_rows is not None:
             self._limit(capabilities.max_rows)
         log.info("%s is served in %s mode: %s", self._config.model, capabilities.mode, capabilities.mode_reason)
-        if self._config.warmup:
-            warm_up(self._adapter, capabilities)
-        return capabilities
+        if not self._config.warmup:
+            return capabilities
+        peak = PeakMemory(capabilities.device)
+        warm_up(self._adapter, capabilities)
+        weights = capabilities.memory_bytes
+        return replace(capabilities, memory_bytes=None if weights is None else weights + peak.bytes)
 
     def _limit(self, max_rows: int) -> None:
         self.scheduler.limit(max_rows)
@@ -143,10 +169,23 @@ class DeviceLoop:
                     self._abort(self._ledger.of(request))
             case Call():
                 self._calls.append(command)
+            case Spoiled(account, error):
+                if not isinstance(error, RequestError):
+                    self._adapter.probe()
+                self.runner.end(account, failure(account.request.request_id, error))
             case Stop():
                 self._stopping = True
             case Heard():
                 raise AssertionError("this engine has no ranks")
+
+    def _spoiled(self, account: Account, error: Exception) -> None:
+        """On the finisher's thread."""
+        self._put(Spoiled(account, error))
+
+    def _put(self, command: Command) -> None:
+        """From any thread."""
+        with suppress(EngineClosed):  # closing has ended every request
+            self._inbox.put(command)
 
     def _admit(self, request: DiffusionRequest, submitted_s: float) -> None:
         account = self._ledger.of(request)
@@ -156,6 +195,9 @@ class DeviceLoop:
             key = self._adapter.batch_key(request)
             if (late := account.too_late(self.pace.least_s(key), self._clock())) is not None:
                 self.runner.end(account, late)
+                return
+            if (missing := self._adapter.prepare(request)) is not None:
+                missing.add_done_callback(lambda _: self._put(Submit(request, submitted_s)))
                 return
             self.scheduler.submit(request, key, submitted_s)
         except RequestError as error:
@@ -240,6 +282,8 @@ class DeviceLoop:
         return checkpoint
 
     def _run_calls(self) -> None:
+        if self._calls:
+            self._finisher.settle()  # what ran before is told: no call finds a row that is neither under way nor done
         while self._calls and not self._stopping:
             call = self._calls.popleft()
             if not call.future.set_running_or_notify_cancel():
@@ -263,6 +307,7 @@ class DeviceLoop:
                 call.future.set_exception(EngineClosed(message))
         try:
             self.runner.close()
+            self._finisher.close(FINISH_S)
             self._adapter.close()
         except Exception:
             log.exception("the model did not close")

@@ -14,8 +14,10 @@ from .batch import Batch
 from .batch_key import BatchKey
 from .checkpoint import Checkpoint, RowState, fingerprint
 from .errors import OutOfMemory, failure
+from .finisher import Finisher
 from .ledger import Account, Ledger
 from .pace import Pace
+from .pending import Pending, settled
 from .request import DiffusionRequest, Row
 from .result import Preview, Progress, Stage, Started, Terminal, media_from, media_parts
 from .stats import Counters, RunningGroup
@@ -48,7 +50,7 @@ class RowHook:
             account.stream.put(Preview(account.request.request_id, step, preview(0)))
 
     def _is_first_unfinished(self) -> bool:
-        return self._row.index == min(index for index in self._account.row_steps if index not in self._account.media)
+        return self._row.index == min(index for index in self._account.row_steps if index not in self._account.out)
 
 
 class StepRunner:
@@ -63,9 +65,11 @@ class StepRunner:
         pace: Pace,
         clock: Callable[[], float],
         model: str,
+        finisher: Finisher,
     ) -> None:
         """`model` tells models apart in checkpoints."""
         self._model = model
+        self._finisher = finisher
         self._adapter = adapter
         self._ledger = ledger
         self._scheduler = scheduler
@@ -238,6 +242,8 @@ class StepRunner:
         if outcome is None:
             slot.key, slot.stage = call.key, call.stage
             return
+        if slot.resumed:  # it must be known now whether it has to begin anew
+            outcome = settled(outcome)
         account = self._ledger.of(slot.request)
         if account is not None and isinstance(outcome, Exception) and slot.resumed:
             self._begin_anew(slot, account, outcome)
@@ -245,7 +251,7 @@ class StepRunner:
         self._leave(slot)
         if account is None:
             return
-        if isinstance(outcome, Output):
+        if isinstance(outcome, Output | Pending):
             self._counters.rows_done += 1
             self._deliver(slot, account, outcome)
         else:
@@ -263,10 +269,11 @@ class StepRunner:
         self._adapter.probe()
         self.end(account, failure(account.request.request_id, error))
 
-    def _deliver(self, slot: Slot, account: Account, output: Output) -> None:
-        if account.keep(slot.row, output):
+    def _deliver(self, slot: Slot, account: Account, output: Output | Pending) -> None:
+        account.out.add(slot.row.index)
+        if len(account.out) == account.request.params.num_outputs:
             account.enter_stage(None, self._clock())
-            self.end(account, account.completed(self._clock()))
+        self._finisher.take(account, slot.row, output)
 
     def _leave(self, slot: Slot) -> None:
         self._scheduler.leave(slot)

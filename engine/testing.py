@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
@@ -82,7 +83,8 @@ class FakeSpec:
     the device sleeps at that step for `HANG_S`. `kill_prompt`:
     the process sends itself SIGKILL at that step. `lost_prompt`: the call raises and the device is gone.
     `oom_above`: more rows than that do not fit. `fail_load`: loading raises. `step_log`: a file that gets a line for
-    each step of each row, from any number of processes: `monotonic_ns pid request_id row step`.
+    each step of each row, from any number of processes: `monotonic_ns pid request_id row step`. `memory_mb`: what it
+    says that it takes (MiB).
     """
 
     step_ms: float = 0.0
@@ -96,6 +98,7 @@ class FakeSpec:
     lost_prompt: str | None = None
     fail_load: bool = False
     step_log: str | None = None
+    memory_mb: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +227,7 @@ class FakeAdapter:
             default_size=(16, 16),
             mode=self.mode,
             mode_reason="a fake does as it is told",
+            memory_bytes=self.spec.memory_mb * 2**20,
         )
 
     def batch_key(self, request: DiffusionRequest) -> BatchKey:
@@ -245,6 +249,10 @@ class FakeAdapter:
             image_size=None if request.image is None else request.image.size,
             loras=params.loras,
         )
+
+    def prepare(self, request: DiffusionRequest) -> Future[object] | None:
+        """Nothing is ever missing."""
+        return None
 
     def open(self, batch: Batch, on_step: StepHook, *, alone: bool, resume: RowState | None = None) -> FakeRowCall:
         """Held at its encoding, at each of its steps and at its decoding, each of which may be shared."""

@@ -6,6 +6,7 @@ from .adapter import Capabilities, PipelineAdapter, PreviewRow
 from .batch import Batch
 from .errors import ModelLoadError
 from .params import SamplingParams
+from .pending import settled
 from .request import DiffusionRequest, Row
 from .result import Stage
 
@@ -19,7 +20,8 @@ def warm_up(adapter: PipelineAdapter, capabilities: Capabilities) -> None:
     request = warmup_request(capabilities)
     try:
         batch = Batch(adapter.batch_key(request), (Row(request, 0),))
-        (outcome,) = adapter.run(batch, _ignore)
+        (made,) = adapter.run(batch, _ignore)
+        outcome = settled(made)
     except Exception as error:
         outcome = error
     if isinstance(outcome, Exception):

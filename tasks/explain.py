@@ -17,6 +17,9 @@ Code = Literal[
     "no_worker",
     "worker_starting",
     "model_not_served",
+    "model_not_loaded",
+    "model_loading",
+    "model_out",
     "worker_draining",
     "store_away",
     "waits_for_store",
@@ -133,6 +136,9 @@ def _why_nobody_takes_it(facts: JobFacts) -> Iterator[Reason]:
         message = f"the object store is away, and {waiting} finished jobs wait for it: no worker takes more"
         yield Reason(code="store_away", message=message)
         return
+    if all(info["models"][model].get("state", "loaded") != "loaded" for info in ready):
+        yield _not_in_memory(model, ready)
+        return
     told = [info["models"][model].get("speed") or {} for info in ready]
     busy, room = (sum(speed.get(name, 0) for speed in told) for name in ("busy_rows", "max_rows"))
     if position:
@@ -141,6 +147,16 @@ def _why_nobody_takes_it(facts: JobFacts) -> Iterator[Reason]:
         yield Reason(code="rows_busy", message=f"all {room} rows of {len(ready)} workers are taken ({busy} in hand)")
     elif not position and facts.held_by is None:
         yield Reason(code="message_under_way", message="it is next and rows are free: a worker is about to take it")
+
+
+def _not_in_memory(model: str | None, ready: list[Mapping[str, Any]]) -> Reason:
+    places = [info["models"][model] for info in ready]
+    if trouble := next((place["trouble"] for place in places if place.get("trouble")), None):
+        return Reason(code="model_not_loaded", message=f"model {model} could not be loaded: {trouble}")
+    if any(place["state"] == "loading" for place in places):
+        return Reason(code="model_loading", message=f"a worker is loading model {model}")
+    message = f"model {model} is in no worker's memory: it waits until another model there has had its turn"
+    return Reason(code="model_out", message=message)
 
 
 def _why_it_is_not_stored(facts: JobFacts) -> Iterator[Reason]:

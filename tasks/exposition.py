@@ -115,6 +115,10 @@ def worker_families(infos: Sequence[Info]) -> Iterator[Metric]:
     for part in ("used", "free"):
         name = f"safelight_device_memory_{part}_bytes"
         yield _plain(name, ((labels, memory[f"{part}_bytes"]) for labels, memory in memories))
+    places = [(labels, told) for labels, told in models if "loads" in told]
+    yield _plain("safelight_model_loaded", ((labels, int(told["state"] == "loaded")) for labels, told in places))
+    yield _plain("safelight_model_loads_total", ((labels, told["loads"]) for labels, told in places))
+    yield _plain("safelight_model_need_bytes", ((labels, told["need_bytes"]) for labels, told in places))
     uploads = [((name,), info["uploads"]) for name, info in named if "uploads" in info]
     times = ((labels, _distribution(told["seconds"])) for labels, told in uploads)
     yield _histogram("safelight_upload_seconds", BOUNDS_S, times)

@@ -77,6 +77,8 @@ class Progress(_Record):
     queue_position: int | None = None
     #: Seconds until the result, as far as measured step times tell.
     eta_s: float | None = None
+    #: What it waits for, in words; null while it gets on.
+    detail: str | None = None
 
 
 class Output(_Record):

@@ -116,6 +116,8 @@ def _progress(snapshot: Snapshot, status: JobStatus, request: GenerationRequest)
         progress = Progress(num_steps=num_steps)
     position = None if snapshot.load is None else snapshot.load.position
     update: dict[str, Any] = {"queue_position": position, "eta_s": _eta_s(snapshot, status, request, progress)}
+    if status is not JobStatus.RUNNING:  # its last report may be from before
+        update["detail"] = None
     if status is JobStatus.SUCCEEDED:
         num_steps = progress.num_steps or num_steps
         update |= {"stage": "uploading", "step": num_steps, "num_steps": num_steps, "fraction": 1.0}

@@ -73,6 +73,11 @@ METRICS: tuple[MetricSpec, ...] = (
         "safelight_device_memory_used_bytes", "gauge", _WORKER, "Of the model's device, other processes included."
     ),
     MetricSpec("safelight_device_memory_free_bytes", "gauge", _WORKER, "Of the model's device."),
+    MetricSpec("safelight_model_loaded", "gauge", _WORKER, "1: in the worker's memory; 0: it is loaded on demand."),
+    MetricSpec("safelight_model_loads_total", "counter", _WORKER, "Times that the worker has loaded the model."),
+    MetricSpec(
+        "safelight_model_need_bytes", "gauge", _WORKER, "Of the device, by the models file or as measured at its load."
+    ),
     MetricSpec("safelight_upload_seconds", "histogram", ("worker",), "Time of one try to store one output."),
     MetricSpec(
         "safelight_upload_failures_total",

@@ -103,6 +103,10 @@ class ModelSpec(_Spec):
     attention_backend: Annotated[str, Field(min_length=1, max_length=64)] | None = None
     #: Step mode: encoded texts that are kept for prompts that come again, MiB of the device's memory; 0 is none.
     prompt_cache_mb: Annotated[int, Field(ge=0, le=65_536)] = 64
+    #: Never let go for another model (docs/operations.md#more-models-than-memory).
+    keep: bool = False
+    #: What it takes of its device, MiB; unset: measured when it loads, before that told by its weights.
+    memory_mb: Annotated[int, Field(ge=1)] | None = None
     #: A class of diffusers in place of the one that the folder names.
     pipeline_class: str | None = None
     #: Pickled weights run code when they load; only for a source you trust.

@@ -61,6 +61,11 @@ class Settings(BaseSettings):
     submit_queues: str = "safelight.submit"
     #: Jobs that a worker holds beyond a full batch: they load inputs, wait for their batch, or upload.
     look_ahead_rows: Annotated[int, Field(ge=0, le=1024)] = 8
+    #: What the models of a worker may take of a device together, MiB; those that do not fit take turns. Unset: what the
+    #: GPU has, and no bound on a CPU.
+    model_memory_mb: Annotated[int, Field(ge=1)] | None = None
+    #: How long a model with jobs goes on while another waits for its memory.
+    model_turn_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
     #: How often a worker looks for aborts.
     abort_poll_s: Annotated[float, Field(gt=0, le=5)] = 0.1
     #: How often it writes progress.

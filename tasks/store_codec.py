@@ -228,7 +228,8 @@ def report(progress: Mapping[tuple[str, int], Progress]) -> Call[None]:
 
 
 def encode_progress(progress: Progress) -> str:
-    return progress.model_dump_json(exclude={"queue_position"} | ({"eta_s"} if progress.eta_s is None else set()))
+    unsaid = {name for name in ("eta_s", "detail") if getattr(progress, name) is None}
+    return progress.model_dump_json(exclude={"queue_position", *unsaid})
 
 
 def preview(job_id: str, attempt: int, data: Mapping[str, Any]) -> Call[Written]:

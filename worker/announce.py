@@ -14,6 +14,7 @@ from tasks.errors import ConfigError
 from tasks.store import JobStore
 from worker.attempt import Attempts
 from worker.figures import NodeFigures
+from worker.model_shelf import ModelShelf
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -27,7 +28,7 @@ State = Literal["starting", "ready", "draining"]
 
 
 class Announcer:
-    """`engines` is filled while the models load; the state is `starting` until then."""
+    """`engines` is filled while the models load; the state is `starting` until then. A `shelf` tells where each is."""
 
     def __init__(
         self,
@@ -39,7 +40,9 @@ class Announcer:
         figures: NodeFigures,
         draining: Callable[[], bool],
         drain: Callable[[], object],
+        shelf: ModelShelf | None = None,
     ) -> None:
+        self._shelf = shelf
         self._name = name
         self._host = host
         self._models = models
@@ -69,13 +72,19 @@ class Announcer:
             "state": state,
             "jobs": len(self._attempts),
             "uploads": self._figures.uploads(),
-            "models": {name: self._model(name, engines[name]) if name in engines else {} for name in self._models},
+            "models": {name: self._told(name, engines.get(name)) for name in self._models},
         }
 
     def _state(self) -> State:
         if self._draining():
             return "draining"
-        return "ready" if len(self._engines) == len(self._models) else "starting"
+        is_filled = len(self._engines) == len(self._models) if self._shelf is None else self._shelf.is_filled
+        return "ready" if is_filled else "starting"
+
+    def _told(self, name: str, engine: DiffusionEngine | None) -> dict[str, Any]:
+        """Where a model is, and how it does if it is loaded."""
+        place = {} if self._shelf is None else self._shelf.told(name)
+        return {**place, **({} if engine is None else self._model(name, engine))}
 
     def _model(self, name: str, engine: DiffusionEngine) -> dict[str, Any]:
         stats = engine.stats()

@@ -26,6 +26,7 @@ from worker.engine_request import EngineRequests
 from worker.figures import NodeFigures
 from worker.gate import Gate
 from worker.handover import hand_over
+from worker.model_shelf import ModelShelf, NotLoaded
 from worker.parcel import Damaged, Parcel
 from worker.progress import ProgressWriter
 from worker.render import Refused, Rendered, Renderer
@@ -67,6 +68,7 @@ class Generate:
         tracing: Tracing = NO_TRACING,
         figures: NodeFigures | None = None,
         redact: Redactor | None = None,
+        shelf: ModelShelf | None = None,
     ) -> None:
         self._tracing = tracing
         self._figures = figures or NodeFigures()
@@ -84,7 +86,7 @@ class Generate:
         self._redact = redact or Redactor()
         self._teller = Teller(progress, engines, self._figures)
         requests = EngineRequests(inputs, checkpoints, self._teller.loading, tracing)
-        self._renderer = Renderer(engines, requests, self._teller, store, tracing, stall_s)
+        self._renderer = Renderer(engines, requests, self._teller, store, tracing, stall_s, shelf)
         self._settler = Settler(
             store,
             hinter,
@@ -190,6 +192,8 @@ class Generate:
             case StoreUnavailable() | Damaged():
                 log.warning("job %s is given back: %s", attempt.job.id, error)
                 return GiveBack()
+            case NotLoaded():
+                return self._not_loaded(attempt, str(error))
             case EngineClosed() | EngineDead():
                 return self._engine_gone(attempt, str(error))
         log.error("job %s: unexpected error", attempt.job.id, exc_info=error)
@@ -234,12 +238,19 @@ class Generate:
         """The engine ended under the job. If its batch was running then, it may be what broke the device."""
         model = attempt.job.request.model
         assert model is not None
-        if self._engines[model].stats().state in ("closing", "closed"):  # by this process, which leaves
+        engine = self._engines.get(model)
+        if engine is None or engine.stats().state in ("closing", "closed"):  # by this process, which leaves
             return GiveBack()
         if self._draining() and not attempt.started:
             return GiveBack()
         self._on_broken(f"the engine of model {model} is gone: {why}")
         return Abandon() if attempt.started else GiveBack()
+
+    def _not_loaded(self, attempt: Attempt, why: str) -> Verdict:
+        """Here; the weights may be better elsewhere, or later. In the end an operator has to look."""
+        if self._draining():
+            return GiveBack()
+        return Retry(attempt_error(attempt, "model_error", self._hide(why), retryable=True))
 
     def _hide(self, text: object) -> str:
         return self._redact(str(text))

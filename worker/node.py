@@ -23,6 +23,7 @@ from tasks.errors import ConfigError, StoreUnavailable
 from tasks.hints import Hinter
 from tasks.ids import is_job_id
 from tasks.inputs import InputLoader
+from tasks.model_room import MIB
 from tasks.models import ModelSpec, load_models
 from tasks.quotas import load_quotas
 from tasks.redaction import Redactor, secrets_of
@@ -46,15 +47,17 @@ from worker.figures import NodeFigures
 from worker.gate import Gate
 from worker.generate import Generate
 from worker.lease import LeaseKeeper
+from worker.model_shelf import ModelShelf
+from worker.neighbours import look_around
 from worker.periodic import Periodic
-from worker.places import REASON as PLACES_TAKEN
-from worker.places import Places, keep_quiet
+from worker.places import MODEL_WAITS, PATIENCE_S, PLACES_TAKEN, Places, keep_quiet
 from worker.pool import current_delivery, delivery_pool
 from worker.progress import ProgressWriter
 from worker.remote import answer_shutdown
 from worker.rescue import Rescuer
 from worker.salvage import INTERVAL_S as SALVAGE_S
 from worker.salvage import Salvager
+from worker.shelf_policy import ShelfPolicy
 from worker.spool import Spool, spool_folder, system_of
 from worker.sweeper import INTERVAL_S as SWEEP_S
 from worker.sweeper import Sweeper
@@ -85,16 +88,22 @@ class Node:
         self._drain = Drain(self._attempts, settings.drain_grace_s)
         self._places = Places(num_places(self._specs, settings.look_ahead_rows))
         self._figures = NodeFigures()
-        self._engines: dict[str, DiffusionEngine] = {}
+        self._shelf = ModelShelf(
+            self._specs,
+            lambda spec: _load(spec, settings.stall_s),
+            bound_bytes=None if settings.model_memory_mb is None else settings.model_memory_mb * MIB,
+            policy=ShelfPolicy(turn_s=settings.model_turn_s),
+        )
         self._announcer = Announcer(
             self.name,
             settings.worker_name,
             [spec.name for spec in self._specs],
-            self._engines,
+            self._shelf,
             self._attempts,
             self._figures,
             lambda: self._drain.draining,
             self._leave_on_request,
+            self._shelf,
         )
 
     def run(self) -> int:
@@ -122,9 +131,8 @@ class Node:
             stack.callback(beats.stop)
             self._announcer.beat(store)
             beats.start()
-            engines = self._engines
-            for spec in self._specs:
-                engines[spec.name] = stack.enter_context(_load(spec, settings.stall_s))
+            stack.callback(self._shelf.close)
+            self._shelf.fill()
             hinter = Hinter(settings)
             progress = ProgressWriter(store)
             checkpoints = Checkpoints(artifacts, settings.s3_prefix)
@@ -140,7 +148,8 @@ class Node:
             self._places.are_closed = lambda: uploader.backlog.is_full
             generate = Generate(
                 store=store,
-                engines=engines,
+                engines=self._shelf,
+                shelf=self._shelf,
                 hinter=hinter,
                 inputs=InputLoader(settings, artifacts),
                 uploader=uploader,
@@ -187,6 +196,7 @@ class Node:
             Periodic("progress", progress.tick, settings.progress_interval_s),
             Periodic("rescuer", rescuer.tick, _RESCUE_INTERVAL_S, jitter=0.5),
             Periodic("sweeper", sweeper.tick, SWEEP_S, jitter=0.5),
+            Periodic("neighbours", lambda: look_around(store, self.name, self._shelf), BEAT_INTERVAL_S),
         )
 
     def _consume(self, store: RedisJobStore, hinter: Hinter, generate: Generate) -> None:
@@ -224,10 +234,13 @@ class Node:
             if delivery is not None:
                 # Who revokes names this job, wherever it is; the one that runs here may be another's.
                 delivery.on_terminate(lambda: store.abort(job_id))
-            with self._places.one() as taken:
-                if not taken:  # this thread is one of those kept free: let it look for a `submit`
-                    raise Reject(PLACES_TAKEN, requeue=True)
-                return generate.run(model, job_id)
+            with self._shelf.seat(model, PATIENCE_S) as seated:
+                if not seated:  # other workers may have it
+                    raise Reject(MODEL_WAITS, requeue=True)
+                with self._places.one() as taken:
+                    if not taken:  # this thread is one of those kept free: let it look for a `submit`
+                        raise Reject(PLACES_TAKEN, requeue=True)
+                    return generate.run(model, job_id)
 
         register_submit(app, store, self._models, hinter, self._settings)
         queues = [queue_for(spec.name) for spec in self._specs]

@@ -14,13 +14,15 @@ from contextlib import contextmanager
 #: would keep it from a worker that is free.
 PATIENCE_S = 0.5
 #: Celery tells each return of a message as a warning: several a second, while all is well.
-REASON = "every place for jobs is taken"
+PLACES_TAKEN = "every place for jobs is taken"
+MODEL_WAITS = "its model waits until another makes room"
 _TELLER = "celery.app.trace"
 
 
 def keep_quiet() -> None:
     """Leave those warnings out of this process's log."""
-    logging.getLogger(_TELLER).addFilter(lambda record: REASON not in record.getMessage())
+    reasons = (PLACES_TAKEN, MODEL_WAITS)
+    logging.getLogger(_TELLER).addFilter(lambda record: not any(reason in record.getMessage() for reason in reasons))
 
 
 class Places:

@@ -25,7 +25,7 @@ _DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def main() -> int:
-    facts: dict[str, Any] = {"packages": _packages(), "driver": _driver(), **_memory(), **_torch()}
+    facts: dict[str, Any] = {"packages": _packages(), "driver": _driver(), **_memory(), **torch_facts()}
     facts |= {"classes": _diffusers_names(), "noise_schedulers": dict(SHORT_NAMES), "models": _models()}
     print(json.dumps(facts))
     return 0
@@ -59,7 +59,8 @@ def _memory() -> dict[str, int]:
     return {"memory_bytes": found.get("MemAvailable", 0), "memory_total_bytes": found.get("MemTotal", 0)}
 
 
-def _torch() -> dict[str, Any]:
+def torch_facts() -> dict[str, Any]:
+    """What torch says of its build and devices."""
     try:
         with warnings.catch_warnings(record=True) as said:
             warnings.simplefilter("always")

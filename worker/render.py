@@ -7,6 +7,7 @@ import functools
 import logging
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 from PIL import Image
@@ -31,6 +32,7 @@ from tasks.store import JobStore
 from tasks.tracing import Tracing
 from worker.attempt import Attempt, Stop, Stopped
 from worker.engine_request import EngineRequests
+from worker.model_shelf import ModelShelf
 from worker.previews import preview_data
 from worker.stage_spans import StageSpans
 from worker.told import Teller
@@ -62,8 +64,11 @@ class Renderer:
         store: JobStore,
         tracing: Tracing,
         stall_s: float,
+        shelf: ModelShelf | None = None,
     ) -> None:
+        """Without a `shelf` all engines stay."""
         self._engines = engines
+        self._shelf = shelf
         self._requests = requests
         self._teller = teller
         self._store = store
@@ -71,7 +76,7 @@ class Renderer:
         self._stall_s = stall_s
 
     def render(self, attempt: Attempt) -> Rendered | Aborted | Failed:
-        """Raises `Stopped`, `Late`, `InvalidRequest`, `Refused`, `EngineClosed`, `EngineDead`."""
+        """Raises `Stopped`, `Late`, `InvalidRequest`, `Refused`, `NotLoaded`, `EngineClosed`, `EngineDead`."""
         attempt.check()
         attempt.check_deadline()
         began = time.monotonic()
@@ -82,26 +87,41 @@ class Renderer:
         except ValueError as error:
             raise Refused(str(error)) from error
         attempt.times.load_ms = (time.monotonic() - began) * 1000
-        end = self._denoise(attempt, request)
+        with self._engine(attempt) as engine:
+            end = self._denoise(attempt, engine, request)
         if not isinstance(end, Completed):
             return end
-        attempt.seal = functools.partial(self._engine(attempt).sealed, request, end.media)
+        attempt.seal = functools.partial(engine.sealed, request, end.media)
         return Rendered(end.media, (*warnings, *end.warnings, *_unmet(attempt)))
 
-    def _denoise(self, attempt: Attempt, request: DiffusionRequest) -> Completed | Aborted | Failed:
+    def _engine(self, attempt: Attempt) -> AbstractContextManager[DiffusionEngine]:
+        """Which stays at least until the block ends."""
+        model = attempt.job.request.model
+        assert model is not None
+        if self._shelf is None:
+            return contextlib.nullcontext(self._engines[model])
+
+        def check() -> None:
+            attempt.check()
+            attempt.check_deadline()
+
+        return self._shelf.using(model, check, lambda: self._teller.loading_model(attempt))
+
+    def _denoise(
+        self, attempt: Attempt, engine: DiffusionEngine, request: DiffusionRequest
+    ) -> Completed | Aborted | Failed:
         attempt.check()
-        engine = self._engine(attempt)
         stream = engine.submit(request)
         attempt.bind(lambda: self._leave(attempt, engine, request))
         try:
-            return self._outcome(attempt, stream)
+            return self._outcome(attempt, engine, stream)
         except Stopped:
             engine.abort(request.request_id)  # whoever stopped it may not have got so far yet
             raise
 
-    def _outcome(self, attempt: Attempt, stream: OutputStream) -> Completed | Aborted | Failed:
-        engine, spans = self._engine(attempt), StageSpans(self._tracing)
-        for event in self._signs_of_life(attempt, stream):
+    def _outcome(self, attempt: Attempt, engine: DiffusionEngine, stream: OutputStream) -> Completed | Aborted | Failed:
+        spans = StageSpans(self._tracing)
+        for event in self._signs_of_life(attempt, engine, stream):
             spans.note(event)
             match event:
                 case Started():
@@ -115,10 +135,6 @@ class Renderer:
                     return event
         raise EngineClosed("the stream ended without an outcome")
 
-    def _engine(self, attempt: Attempt) -> DiffusionEngine:
-        assert attempt.job.request.model is not None
-        return self._engines[attempt.job.request.model]
-
     def _leave(self, attempt: Attempt, engine: DiffusionEngine, request: DiffusionRequest) -> None:
         """At a stop: out of the engine, at a drain with all that is done."""
         if attempt.reason is Stop.DRAIN and attempt.started and attempt.seal is None:
@@ -129,11 +145,10 @@ class Renderer:
                     log.warning("job %s: no checkpoint: %s", attempt.job.id, error)
         engine.abort(request.request_id)
 
-    def _signs_of_life(self, attempt: Attempt, stream: OutputStream) -> Iterator[Event]:
+    def _signs_of_life(self, attempt: Attempt, engine: DiffusionEngine, stream: OutputStream) -> Iterator[Event]:
         """The stream's events. Raises `EngineDead` if a running batch is silent for too long and the device does no
         other work either (a row may have to stand aside), `Stopped` for one that was stopped before it ran, even if the
         device no longer answers."""
-        engine = self._engine(attempt)
         heard_at, forwards = time.monotonic(), engine.stats().batches
         while True:
             try:

@@ -26,6 +26,12 @@ class Teller:
     def loading(self, attempt: Attempt) -> None:
         self.note(attempt, "loading", 0, attempt.job.request.num_inference_steps or 0)
 
+    def loading_model(self, attempt: Attempt) -> None:
+        """It waits for its model, which is being loaded."""
+        request = attempt.job.request
+        progress = progress_of("loading", 0, request.num_inference_steps or 0)
+        self._progress.note(attempt.key, progress.model_copy(update={"detail": f"loading model {request.model}"}))
+
     def uploading(self, attempt: Attempt) -> None:
         num_steps = attempt.job.request.num_inference_steps or 0
         self.note(attempt, "uploading", num_steps, num_steps)
@@ -46,6 +52,7 @@ class Teller:
         attempt.pace.note(progress.step, time.monotonic())
         step_s = attempt.pace.step_s
         if step_s is None:
-            step_ms = self._engines[model].stats().step_ms
+            engine = self._engines.get(model)
+            step_ms = None if engine is None else engine.stats().step_ms
             step_s = None if step_ms is None else step_ms / 1000
         return None if step_s is None else round(step_s * (progress.num_steps - progress.step) + rest_s, 3)

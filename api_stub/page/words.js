@@ -45,6 +45,7 @@ export function doing(job) {
   if (status === "queued") return queuePlace(progress.queue_position);
   if (status !== "running") return status === "succeeded" ? `Done in ${took(job)}` : STATUS[status];
   if (progress.stage === "denoising" && progress.num_steps) return `Step ${progress.step} of ${progress.num_steps}`;
+  if (progress.detail) return progress.detail.replace(/^./, (c) => c.toUpperCase());
   return STAGES[progress.stage] ?? "Starting";
 }
 

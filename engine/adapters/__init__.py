@@ -14,4 +14,4 @@ def diffusers_adapter(config: EngineConfig) -> PipelineAdapter:
             from .stepwise import StepPipeline as Adapter
     except ImportError as error:
         raise ModelLoadError(f"cannot serve {config.model}: {error}. Try: pip install 'safelight[worker]'") from error
-    return Adapter(config)
+    return Adapter(config, defers=True)

@@ -9,6 +9,7 @@ import logging
 import warnings
 from collections import OrderedDict
 from collections.abc import Hashable, Sequence
+from concurrent.futures import Future
 from typing import Any
 
 import torch
@@ -16,7 +17,7 @@ import torch
 from ..config import EngineConfig
 from ..errors import InvalidRequest, ModelError, ModelLoadError
 from ..params import Loras
-from .lora_files import PICKLED, lora_file, require_additive
+from .lora_reader import LoraReader, put_in
 from .out_of_memory import is_out_of_memory
 
 log = logging.getLogger(__name__)
@@ -36,6 +37,7 @@ class LoraShelf:
         #: None: not known, as after a load
         self._active: Loras | None = ()
         self._layers: list[Any] = []
+        self._reader = LoraReader(pipeline, config, self._module)
         if config.loras:
             self._require_support()
 
@@ -53,6 +55,19 @@ class LoraShelf:
             raise InvalidRequest(f"{len(loras)} loras are more than max_loras = {self._config.max_loras}")
         return tuple((name, float(scale)) for name, scale in loras)
 
+    def prepare(self, loras: Loras) -> Future[object] | None:
+        """Read the files that an `activate` would need; set when all are read or have failed, None if they are."""
+        reads = [self._reader.begin(name) for name, _ in loras if name not in self._loaded]
+        open_reads = [read for read in reads if not read.done()]
+        if not open_reads:
+            return None
+        every: Future[object] = Future()
+        open_reads[-1].add_done_callback(lambda _: every.set_result(None))  # one thread reads them in order
+        return every
+
+    def close(self) -> None:
+        self._reader.close()
+
     def stamp(self, loras: Loras) -> Hashable:
         """Equal for equal weights: the file of a name may be another when it is loaded again."""
         return tuple((name, scale, self._num_loads[name]) for name, scale in loras)
@@ -60,6 +75,7 @@ class LoraShelf:
     def activate(self, loras: Loras) -> None:
         """Let the models be what they are with these adapters at these scales, and with no other.
 
+        Waits for a file that nobody has prepared.
         Raises ModelError naming the adapter that cannot be loaded; a later `activate` is not affected.
         """
         for name, _ in loras:
@@ -101,21 +117,10 @@ class LoraShelf:
     def _load(self, name: str) -> None:
         source, alias = self._config.loras[name], self._aliases[name]
         try:
-            file = lora_file(
-                source,
-                allow_pickle=self._config.allow_pickle,
-                local_files_only=self._config.local_files_only,
-            )
-            require_additive(file, self._module)
+            read = self._reader.take(name)
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "Already found a `peft_config`")  # of more than one adapter, as meant
-                self._pipeline.load_lora_weights(
-                    str(file.parent),
-                    weight_name=file.name,
-                    adapter_name=alias,
-                    use_safetensors=None if file.suffix in PICKLED else True,
-                    local_files_only=True,
-                )
+                put_in(self._pipeline, read, alias)
             if not any(alias in names for names in self._pipeline.get_list_adapters().values()):
                 raise ValueError(f"it has no weights for a {type(self._pipeline).__name__}")
         except Exception as error:

@@ -1,6 +1,5 @@
 """What a pipeline call gave, as one Media a row. Knows the outputs of diffusers by their fields."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -14,13 +13,14 @@ from .task_pipeline import TaskPipeline
 Floats = NDArray[np.floating[Any]]
 
 
-def raw_rows(result: Any) -> Sequence[Floats]:
+def raw_rows(result: Any) -> Any:
     """One array a row: `[H, W, 3]` or `[T, H, W, 3]` in 0 to 1, or sound `[channels, samples]` or `[samples]`.
 
+    Or a tensor of all, as `late_pictures` has it.
     Raises ModelError for an output without any, and for one in which a row is missing.
     """
     for field in ("images", "frames", "audios"):
-        rows: Sequence[Floats] | None = result.get(field)
+        rows = result.get(field)
         if rows is not None:
             if any(row is None for row in rows):
                 raise ModelError(f"the {field} of a {type(result).__name__} are not all there")

@@ -12,6 +12,7 @@ from ..adapter import PreviewRow, StepHook
 from ..errors import InvalidRequest
 from .clean_estimate import clean_estimate
 from .frozen import freeze, freeze_noise_scheduler, thaw, thaw_noise_scheduler
+from .late_pictures import let_pictures_stay
 
 #: a picture of row `n` of latents `[B, …]` that are as the pipeline keeps them
 DrawRow = Callable[[torch.Tensor, int], Image.Image]
@@ -55,6 +56,7 @@ class PipelineCall:
         self._view = copy.copy(pipeline)
         # Through the instance dict: diffusers' own setter would also rewrite the pipeline's config.
         vars(self._view)["scheduler"] = noise_scheduler
+        let_pictures_stay(self._view)
         noise_scheduler.step = self._watch_step(noise_scheduler.step)
         noise_scheduler.set_timesteps = self._watch_timesteps(noise_scheduler.set_timesteps)
         self.num_steps_done = 0

@@ -13,6 +13,7 @@ import torch
 
 from ..adapter import Capabilities, PreviewRow
 from ..batch import Batch
+from ..pending import settled
 from ..request import DiffusionRequest, Row
 from ..result import Stage
 from ..warmup import warmup_request
@@ -90,8 +91,9 @@ def _together(
         for call in calls:
             call.abort()
     for call in calls:
-        if isinstance(call.outcome, Exception):
-            raise call.outcome
+        outcome = None if call.outcome is None else settled(call.outcome)
+        if isinstance(outcome, Exception):
+            raise outcome
     return [call.rendered.latents for call in calls], num_shared
 
 

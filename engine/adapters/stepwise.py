@@ -19,6 +19,7 @@ from ..checkpoint import RowState
 from ..config import EngineConfig
 from ..errors import ModelError, ModelLoadError, OutOfMemory
 from ..params import Loras
+from ..pending import Pending
 from ..request import Row
 from ..result import Stage
 from .merging.call import ModelCall, run_calls
@@ -61,7 +62,7 @@ class DiffusersRowCall:
         self.held.step()
 
     @property
-    def outcome(self) -> RowOutcome | None:
+    def outcome(self) -> RowOutcome | Pending | None:
         if self.held.call is not None:
             return None
         error = self.held.raised
@@ -111,8 +112,8 @@ class DiffusersRowCall:
 class StepPipeline(WholePipeline):
     """A PipelineAdapter for both modes; which one is settled while it loads."""
 
-    def __init__(self, config: EngineConfig) -> None:
-        super().__init__(config)
+    def __init__(self, config: EngineConfig, *, defers: bool = False) -> None:
+        super().__init__(config, defers=defers)
         self._rendezvous: Rendezvous | None = None
         self._texts = KnownTexts(0)
 
@@ -194,6 +195,7 @@ class StepPipeline(WholePipeline):
         self._texts = KnownTexts(0)
         if self._rendezvous is not None:
             self._rendezvous.close()
+            self._rendezvous = None
         super().close()
 
     def _sites(self) -> Iterable[Site]:

@@ -7,6 +7,7 @@ generators are CPU generators whatever the device, so that a seed means the same
 import functools
 import gc
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -22,7 +23,10 @@ from ..batch_key import BatchKey, Task
 from ..checkpoint import RowState
 from ..config import EngineConfig
 from ..errors import DeviceLost, InvalidRequest, ModelError, OutOfMemory
+from ..pending import Pending, settled
 from ..request import DiffusionRequest, Row
+from .copy_lane import CopyLane
+from .landing import Landing
 from .loading import LoadedPipeline, load_pipeline
 from .lockstep.company import Company
 from .lora_shelf import LoraShelf
@@ -36,6 +40,7 @@ from .prompts import PromptReader
 from .sizes import default_size, size_multiple
 from .step_safety import denoisers_of
 from .task_pipeline import TaskPipeline, pipelines_by_task
+from .weights import bytes_on
 
 #: a picture of fewer steps is a grey cloud, from which nothing is learned about colours
 TEACHING_STEPS = 4
@@ -47,15 +52,17 @@ T = TypeVar("T")
 class Rendered:
     """What one pipeline call gave: an outcome a row, and the latents `[B, …]` after the last step."""
 
-    outcomes: Sequence[RowOutcome]
+    outcomes: Sequence[RowOutcome | Pending]
     latents: torch.Tensor | None
 
 
 class WholePipeline:
     """A PipelineAdapter over an unmodified pipeline and its image-to-image and inpainting siblings."""
 
-    def __init__(self, config: EngineConfig) -> None:
+    def __init__(self, config: EngineConfig, *, defers: bool = False) -> None:
+        """`defers`: outcomes are Pending, for another thread to finish; otherwise whoever calls waits for them."""
         self._config = config
+        self._defers = defers
         self._profiler = Profiler()
         self._modes = ExitStack()
         self._previewer = Previewer()
@@ -70,6 +77,7 @@ class WholePipeline:
             self._company.lead(denoisers_of(loaded.pipeline), loaded.device)
         self._loaded = pipeline = loaded.pipeline
         self._device = loaded.device
+        self._lane = CopyLane(loaded.device)
         self._loras = LoraShelf(pipeline, self._config)
         self._tasks = pipelines_by_task(pipeline)
         self._noise_schedulers = NoiseSchedulers(pipeline.scheduler)
@@ -107,7 +115,10 @@ class WholePipeline:
             extra=pipeline.company(request),
         )
 
-    def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome]:
+    def prepare(self, request: DiffusionRequest) -> Future[object] | None:
+        return self._loras.prepare(request.params.loras)
+
+    def run(self, batch: Batch, on_step: StepHook) -> Sequence[RowOutcome | Pending]:
         # Pipelines that draw beside their generators become reproducible too, as long as they run alone.
         torch.manual_seed(batch.rows[0].seed)
         return self._within_memory(len(batch.rows), lambda: self._render(batch, on_step).outcomes)
@@ -135,7 +146,12 @@ class WholePipeline:
             self._company.require_whole()
 
     def close(self) -> None:
+        """Whoever still holds this object then holds no weights."""
         self._tasks = {}
+        if "_loras" in vars(self):
+            self._loras.close()
+        for name in ("_loras", "_prompts", "_noise_schedulers"):
+            vars(self).pop(name, None)
         self._loaded = None
         self._modes.close()
         if self._company is not None:
@@ -162,6 +178,7 @@ class WholePipeline:
             max_rows=None if rows_have_own_noise else 1,
             versions=f"torch {torch.__version__} diffusers {diffusers.__version__}",
             mode_reason="mode='request' asks for it",
+            memory_bytes=bytes_on(loaded.pipeline, loaded.device),
         )
 
     def _pipeline(self, task: Task) -> TaskPipeline:
@@ -200,10 +217,16 @@ class WholePipeline:
         assert spread is not None
         return self._previewer.picture(spread)
 
-    def _learn(self, batch: Batch, pipeline: TaskPipeline, call: PipelineCall, rows: Sequence[Floats]) -> None:
+    def _learn(
+        self,
+        batch: Batch,
+        pipeline: TaskPipeline,
+        num_steps_done: int,
+        rows: Sequence[Floats],
+        latents: torch.Tensor | None,
+    ) -> None:
         """How latents look, from finished pictures; not from a warm-up's, nor where latents are no grid of pixels."""
-        latents = call.latents
-        is_picture = pipeline.modality == "image" and call.num_steps_done >= TEACHING_STEPS
+        is_picture = pipeline.modality == "image" and num_steps_done >= TEACHING_STEPS
         if not is_picture or latents is None or len(latents) != len(rows):
             return
         grid = pipeline.as_grid(latents, batch.key.height, batch.key.width)
@@ -218,23 +241,21 @@ class WholePipeline:
             if call.num_steps_done:
                 raise
             raise InvalidRequest(str(error)) from error
-        outcomes = self._outcomes(batch, pipeline, result, _finite_rows(call.latents, len(batch.rows)))
-        self._learn(batch, pipeline, call, raw_rows(result))
-        return Rendered(outcomes, call.latents)
+        learn = functools.partial(self._learn, batch, pipeline, call.num_steps_done)
+        landing = Landing(self._lane, raw_rows(result), call.latents, learn)
+        outcomes = self._outcomes(batch, pipeline, result, landing)
+        return Rendered(outcomes if self._defers else [settled(outcome) for outcome in outcomes], call.latents)
 
     def _outcomes(
-        self, batch: Batch, pipeline: TaskPipeline, result: Any, finite: Sequence[bool]
-    ) -> Sequence[RowOutcome]:
+        self, batch: Batch, pipeline: TaskPipeline, result: Any, landing: Landing
+    ) -> Sequence[RowOutcome | Pending]:
         flags = result.get("nsfw_content_detected") or [False] * len(batch.rows)
         return [
-            self._outcome(row, pipeline, raw, bool(flag))
-            if is_finite and bool(np.isfinite(raw).all())
-            else ModelError(f"output {row.index} is not finite; another dtype, seed or guidance_scale may help")
-            for row, raw, flag, is_finite in zip(batch.rows, raw_rows(result), flags, finite, strict=True)
+            Pending(functools.partial(_output, row, pipeline, landing, at, self._warnings(row, pipeline, bool(flag))))
+            for at, (row, flag) in enumerate(zip(batch.rows, flags, strict=True))
         ]
 
-    def _outcome(self, row: Row, pipeline: TaskPipeline, raw: Floats, withheld: bool) -> Output:
-        made = media(raw, row, pipeline)
+    def _warnings(self, row: Row, pipeline: TaskPipeline, withheld: bool) -> list[str]:
         params = row.request.params
         warnings = list(pipeline.ignored(row.request))
         for name, text in (("prompt", row.request.prompt), ("negative prompt", params.negative_prompt or "")):
@@ -243,9 +264,7 @@ class WholePipeline:
                 warnings.append(f"{name} truncated at token {truncated_at}")
         if withheld:
             warnings.append(f"output {row.index} was blanked by the model's safety checker")
-        if made.num_frames is not None and params.num_frames not in (None, made.num_frames):
-            warnings.append(f"{made.num_frames} frames instead of {params.num_frames}: the model makes no such number")
-        return Output(made, tuple(warnings))
+        return warnings
 
     def _release_memory(self) -> None:
         gc.collect()
@@ -259,9 +278,12 @@ def _task(request: DiffusionRequest) -> Task:
     return "image2image" if request.mask_image is None else "inpaint"
 
 
-def _finite_rows(latents: torch.Tensor | None, num_rows: int) -> Sequence[bool]:
-    """Which rows of the last latents `[B, …]` hold no NaN and no infinity."""
-    if latents is None or latents.shape[0] != num_rows:
-        return [True] * num_rows
-    rows: list[bool] = torch.isfinite(latents).flatten(1).all(dim=1).tolist()
-    return rows
+def _output(row: Row, pipeline: TaskPipeline, landing: Landing, at: int, warnings: Sequence[str]) -> Output:
+    """On any thread. Raises ModelError."""
+    if not landing.is_finite(at):
+        raise ModelError(f"output {row.index} is not finite; another dtype, seed or guidance_scale may help")
+    made = media(landing.row(at), row, pipeline)
+    wanted = row.request.params.num_frames
+    if made.num_frames is not None and wanted not in (None, made.num_frames):
+        warnings = [*warnings, f"{made.num_frames} frames instead of {wanted}: the model makes no such number"]
+    return Output(made, tuple(warnings))

@@ -17,7 +17,7 @@ from ..checkpoint import Checkpoint
 from ..config import EngineConfig
 from ..device_memory import DeviceMemory
 from ..errors import EngineClosed, EngineDead, ModelLoadError
-from ..inbox import Abort, Call, Command, Heard, Inbox, Stop, Submit, Wave
+from ..inbox import Abort, Call, Command, Heard, Inbox, Spoiled, Stop, Submit, Wave
 from ..ledger import Ledger
 from ..lifecycle import Lifecycle, State
 from ..stats import EngineStats, RunningGroup
@@ -162,6 +162,8 @@ class RankLoop:
                 make(command)
             case Heard(index, what):
                 self._hear(self.ranks[index], what)
+            case Spoiled():
+                raise AssertionError("rows are finished in the ranks")
             case Stop():
                 self._stopping = True
             case _:

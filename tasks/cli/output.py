@@ -82,7 +82,8 @@ def shape_of(job: Job) -> str:
 def outcome_of(job: Job) -> str:
     if job.status.value == "running":
         step = f" {job.progress.step}/{job.progress.num_steps}" if job.progress.num_steps else ""
-        return ", ".join(part for part in (f"{job.progress.stage}{step}", rest_of(job)) if part)
+        doing = job.progress.detail or f"{job.progress.stage}{step}"
+        return ", ".join(part for part in (doing, rest_of(job)) if part)
     return rest_of(job)
 
 

@@ -76,6 +76,8 @@ def queues(*, as_json: AsJson = False) -> None:
     if [tenant["tenant"] for tenant in tenants] not in ([], [DEFAULT_TENANT]):
         print_table([{name: "" if value is None else value for name, value in tenant.items()} for tenant in tenants])
     for worker in workers:
-        print(f"worker {worker['name']}: {worker.get('state')}, {_jobs(worker.get('jobs', 0))}")
+        places = [f"{name} {told['state']}" for name, told in worker.get("models", {}).items() if "state" in told]
+        parts = (str(worker.get("state")), _jobs(worker.get("jobs", 0)), *places)
+        print(f"worker {worker['name']}: {', '.join(parts)}")
     if not workers:
         note("no worker is up, or none has loaded its models yet; to start one: safelight worker")

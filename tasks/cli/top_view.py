@@ -87,11 +87,16 @@ def _model(name: str, model: Mapping[str, Any]) -> list[str]:
     step_ms, memory = model.get("step_ms"), model.get("memory")
     used = None if not memory else (memory["used_bytes"], memory["used_bytes"] + memory["free_bytes"])
     return [
-        " ".join(part for part in (name, str(model.get("mode") or "")) if part),
+        " ".join(part for part in (name, str(model.get("mode") or _place(model))) if part),
         "" if rows is None else f"batch {_fill(rows, max_rows)}",
         "" if step_ms is None else f"{step_ms:.0f} ms a step",
         str(model.get("device") or "") if used is None else f"{used[0] / 2**30:.1f}/{used[1] / 2**30:.0f} GiB",
     ]
+
+
+def _place(model: Mapping[str, Any]) -> str:
+    """Of a model that is not in memory: loading, leaving, out, failed."""
+    return "" if model.get("state") == "loaded" else str(model.get("state") or "")
 
 
 def _fill(rows: int, max_rows: int | None) -> str:

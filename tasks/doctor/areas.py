@@ -10,19 +10,20 @@ from tasks.doctor.finding import Finding, fail, skipped
 from tasks.doctor.judge.api import judge_api
 from tasks.doctor.judge.broker import judge_broker
 from tasks.doctor.judge.device import judge_device
-from tasks.doctor.judge.models import device_of, judge_file, judge_model, judge_together, room, weight_bytes
+from tasks.doctor.judge.models import device_of, judge_file, judge_model, judge_together, needed_bytes, room
 from tasks.doctor.judge.redis import judge_redis
 from tasks.doctor.judge.sentinels import judge_sentinels
 from tasks.doctor.judge.store import StoreJudge
 from tasks.doctor.judge.workers import judge_workers
 from tasks.doctor.probe.api import ask_api
 from tasks.doctor.probe.broker import ask_broker
-from tasks.doctor.probe.models import look_at
+from tasks.doctor.probe.models import ModelFacts, look_at
 from tasks.doctor.probe.redis import ask_redis
 from tasks.doctor.probe.sentinels import ask_sentinels
 from tasks.doctor.probe.store import StoreProbe, is_missing_bucket
 from tasks.doctor.scope import DEFAULT_API_URL, Scope
 from tasks.errors import ConfigError, StoreUnavailable
+from tasks.model_room import Need
 from tasks.models import Models, load_models
 from tasks.redis_address import parse_address
 from tasks.redis_rights import producer_samples, worker_samples
@@ -120,15 +121,18 @@ def models(scope: Scope) -> Iterator[Finding]:
     for spec in served:
         yield from judge_model(spec, looks[spec.name], worker, os.environ)
     if not isinstance(worker, str):
-        yield from _together(served, looks, worker)
+        yield from _together(served, looks, worker, scope.settings.model_memory_mb)
 
 
-def _together(served: Models, looks: Mapping[str, object], worker: Mapping[str, object]) -> Iterator[Finding]:
-    by_device: dict[str, list[int]] = {}
+def _together(
+    served: Models, looks: Mapping[str, ModelFacts], worker: Mapping[str, object], bound_mb: int | None
+) -> Iterator[Finding]:
+    by_device: dict[str, list[Need]] = {}
     for spec in served:
-        by_device.setdefault(device_of(spec, worker), []).append(weight_bytes(spec, looks[spec.name], worker))  # type: ignore[arg-type]
-    for device, sizes in by_device.items():
-        finding = judge_together(sum(sizes), room(device, worker)[1], len(sizes), device)
+        need = Need(spec.name, needed_bytes(spec, looks[spec.name], worker), spec.keep)
+        by_device.setdefault(device_of(spec, worker), []).append(need)
+    for device, needs in by_device.items():
+        finding = judge_together(needs, room(device, worker)[1], device, bound_mb)
         if finding is not None:
             yield finding
 

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from engine import (
 )
 from engine.adapters.loading import load_pipeline, resolve_device, resolve_dtype
 from engine.adapters.profiler import DIRECTORY_VARIABLE
+from engine.adapters.stepwise import StepPipeline
 
 
 def refused(**changes: Any) -> str:
@@ -123,3 +125,16 @@ def test_the_bundled_model_serves_from_its_own_class(tmp_path: Path, monkeypatch
         assert Path(str(path)).stat().st_size > 1000
         with pytest.raises(RuntimeError, match="no profile is running"):
             engine.profile(False)
+
+
+def test_a_closed_engine_holds_no_weights_whoever_holds_the_engine(tmp_path: Path) -> None:
+    testing_pipelines.stable_diffusion().save_pretrained(tmp_path)
+    adapter = StepPipeline(EngineConfig(model=str(tmp_path), num_threads=1))
+    engine = DiffusionEngine.make_engine(EngineConfig(model=str(tmp_path), warmup=False), adapter=adapter)
+    models = [part for part in adapter._loaded.components.values() if isinstance(part, torch.nn.Module)]
+    sizes = {id(one): one.nbytes for model in models for one in (*model.parameters(), *model.buffers())}
+    assert engine.capabilities.memory_bytes == sum(sizes.values())
+    weak = [weakref.ref(model) for model in models]
+    del models
+    engine.close()
+    assert [one() for one in weak] == [None] * len(weak)

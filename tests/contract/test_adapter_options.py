@@ -15,6 +15,7 @@ from engine import EngineConfig, ModelLoadError, testing_pipelines
 from engine.adapter import Output, RowCall
 from engine.adapters.pipeline_options import OptionRefused, apply_options
 from engine.adapters.stepwise import StepPipeline
+from engine.adapters.whole import WholePipeline
 from engine.batch import Batch
 from engine.request import Row
 from engine.result import Media
@@ -140,3 +141,47 @@ def test_what_the_model_cannot_do_is_told_when_it_loads(
 def test_a_vae_that_cannot(components: dict[str, Any], words: str) -> None:
     with pytest.raises(OptionRefused, match=words):
         apply_options(SimpleNamespace(components=components), EngineConfig(model="x", vae_slicing=True))
+
+
+def test_an_offloaded_model_makes_the_same_pictures(folder: Callable[[str], Path]) -> None:
+    """The way to the device and back is the same without a GPU, only shorter."""
+    path = folder("stable_diffusion")
+    adapter = StepPipeline(config(path, mode="auto", device="cpu", offload="model"))
+    capabilities = adapter.load()
+    assert (capabilities.mode, "offload" in capabilities.mode_reason) == ("request", True)
+    assert hasattr(adapter._loaded.unet, "_hf_hook")
+    wanted = FAMILIES["stable_diffusion"].request("a", seed=0, height=SIZE, width=SIZE)
+    (made,) = adapter.run(Batch(adapter.batch_key(wanted), (Row(wanted, 0),)), lambda *_: None)
+    assert isinstance(made, Output)
+    assert np.array_equal(made.media.pixels, plain(path, "stable_diffusion", 0, lambda _: None))
+    adapter.close()
+
+
+def test_offload_layer_by_layer_leaves_nothing_on_the_device(folder: Callable[[str], Path]) -> None:
+    """accelerate cannot run it with a CPU in place of the GPU; that it is set up is what is ours."""
+    adapter = StepPipeline(config(folder("stable_diffusion"), mode="auto", device="cpu", offload="sequential"))
+    capabilities = adapter.load()
+    assert (capabilities.mode, "offload" in capabilities.mode_reason) == ("request", True)
+    assert all(weight.is_meta for weight in adapter._loaded.unet.parameters())
+    adapter.close()
+
+
+@pytest.mark.parametrize(("adapter", "mode"), [(WholePipeline, "request"), (StepPipeline, "step")])
+def test_compile_is_for_the_denoiser_alone(
+    folder: Callable[[str], Path], adapter: type[WholePipeline], mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A whole module in request mode, what is behind its door in step mode."""
+    compiled: list[str] = []
+
+    def note(what: Any) -> Any:
+        compiled.append(type(getattr(what, "__self__", what)).__name__)
+        return what
+
+    monkeypatch.setattr(torch.nn.Module, "compile", lambda self, *_, **__: note(self))
+    monkeypatch.setattr(torch, "compile", note)
+    path = folder("stable_diffusion")
+    for wanted in (True, False):
+        made = adapter(config(path, mode=mode, compile=wanted))
+        made.load()
+        made.close()
+        assert compiled == ["UNet2DConditionModel"]

@@ -8,23 +8,15 @@ import pytest
 
 from engine import Aborted, Checkpoint, DiffusionEngine, DiffusionRequest, EngineConfig
 from engine.adapters.stepwise import StepPipeline
-from tests.contract.test_adapter_steps import PROMPTS, SOON_S, STEPS, Model, picture, pixels, request
+from tests.contract.step_models import PROMPTS, SOON_S, STEPS, Model, models_in, picture, pixels, request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    made: dict[str, Model] = {}
-
-    def get(family: str) -> Model:
-        if family not in made:
-            made[family] = Model(family, tmp_path_factory.mktemp(family))
-        return made[family]
-
-    yield get
-    for model in made.values():
-        model.close()
+    with models_in(tmp_path_factory) as get:
+        yield get
 
 
 def leave(model: Model, wanted: DiffusionRequest, num_steps: int) -> bytes:

@@ -73,13 +73,16 @@ def fleet(
     max_batch_rows: int = 4,
     admission_wait_ms: float = 20.0,
     entry: str = "",
+    models_text: str | None = None,
     **changes: object,
 ) -> Iterator[Fleet]:
-    """A fleet whose one model is `fake:{fake}`. `entry`: more lines of its table. Logs are printed on failure."""
+    """A fleet whose one model is `fake:{fake}`, or which has a models file of its own. `entry`: more lines
+    of its table. Logs are printed on failure."""
     home.mkdir(exist_ok=True)
     models = home / "models.toml"
     models.write_text(
-        f'[fake]\nsource = "fake:{fake}"\nmode = "{mode}"\nmax_batch_rows = {max_batch_rows}\n'
+        models_text
+        or f'[fake]\nsource = "fake:{fake}"\nmode = "{mode}"\nmax_batch_rows = {max_batch_rows}\n'
         f"admission_wait_ms = {admission_wait_ms}\n{entry}\n"
         "defaults = { height = 16, width = 16, num_inference_steps = 4 }\n"
         "limits = { min_size = 8, max_size = 64, max_steps = 1000 }\n",

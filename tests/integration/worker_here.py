@@ -11,6 +11,7 @@ from tasks.artifacts import ArtifactStore
 from tasks.client import Client
 from tasks.hints import Hinter
 from tasks.inputs import InputLoader
+from tasks.models import BUNDLED
 from tasks.settings import Settings
 from tasks.tracing import NO_TRACING, Tracing
 from worker.announce import Announcer
@@ -19,6 +20,7 @@ from worker.checkpoints import Checkpoints
 from worker.figures import NodeFigures
 from worker.gate import Gate
 from worker.generate import Generate
+from worker.model_shelf import ModelShelf
 from worker.progress import ProgressWriter
 from worker.uploads import Uploader
 
@@ -35,9 +37,12 @@ class WorkerHere:
         self.hinter = Hinter(client.settings)
         self.progress = ProgressWriter(client.store)
         self.broken: list[str] = []
+        self.shelf = ModelShelf([BUNDLED], lambda spec: engine)
+        self.shelf.fill()
         surroundings: dict[str, Any] = {
             "store": client.store,
-            "engines": {"tiny": engine},
+            "engines": self.shelf,
+            "shelf": self.shelf,
             "hinter": self.hinter,
             "inputs": InputLoader(client.settings, self.artifacts),
             "uploader": Uploader(self.artifacts, "", 5.0, figures=self.figures),
@@ -52,10 +57,8 @@ class WorkerHere:
             **parts,
         }
         self.generate = Generate(worker="here", lease_s=30, max_attempts=3, stall_s=60, **surroundings)
-        engines = {"tiny": engine}
-        self.announcer = Announcer(
-            "here:1", "here", ["tiny"], engines, self.attempts, self.figures, lambda: False, lambda: None
-        )
+        parts_told = (self.attempts, self.figures, lambda: False, lambda: None, self.shelf)
+        self.announcer = Announcer("here:1", "here", ["tiny"], self.shelf, *parts_told)
 
     def run(self, job_id: str) -> str:
         word = self.generate.run("tiny", job_id)
@@ -75,3 +78,4 @@ def worker_here(
             yield worker
         finally:
             worker.hinter.close()
+            worker.shelf.close()

@@ -18,6 +18,7 @@ from tasks.doctor.probe.api import ApiFacts, _token
 from tasks.doctor.probe.models import Component, ModelFacts
 from tasks.doctor.probe.redis import NoRedis, RedisAnswers
 from tasks.doctor.probe.store import Credentials, FirstCall, InputAnswer, Opened
+from tasks.model_room import Need
 from tasks.models import ModelSpec
 from tasks.redis_facts import facts_of
 from tasks.s3_client import Endpoints
@@ -116,10 +117,17 @@ def test_every_device_of_a_model_is_looked_for() -> None:
 
 
 def test_models_that_do_not_fit_together() -> None:
-    finding = judge_together(30 * GB, 24 * GB, 2, "cuda")
-    assert finding is not None
-    told(finding, "FAIL", "2 models", "30 GB", "safelight worker --model NAME")
-    assert judge_together(30 * GB, 24 * GB, 1, "cuda") is None
+    def judged(*needs: Need, device: str = "cuda", bound_mb: int | None = None) -> Finding | None:
+        return judge_together(needs, 24 * GB, device, bound_mb)
+
+    two = (Need("a", 10 * GB), Need("b", 20 * GB))
+    told(judged(*two), "warn", "2 models", "30 GB", "take turns", "safelight worker --model NAME")
+    told(judged(*two, device="cpu"), "FAIL", "30 GB", "SAFELIGHT_MODEL_MEMORY_MB")
+    told(judged(*two, device="cpu", bound_mb=24_000), "warn", "take turns")
+    told(judged(*two, bound_mb=16_000), "FAIL", "model b takes 19074 MiB of 16000", "raise the bound")
+    told(judged(Need("a", 10 * GB, keep=True), two[1]), "FAIL", "model b with a, which stays,")
+    told(judged(two[0], two[0]), "ok", "20 GB")
+    assert judged(two[1]) is None
 
 
 def test_a_machine_without_torch_does_not_blame_the_files() -> None:

@@ -28,9 +28,16 @@ def codes(lab: Lab, job_id: str) -> list[str]:
     return [reason.code for reason in of(lab, job_id).reasons]
 
 
-def beat(lab: Lab, name: str = "w", state: str = "ready", model: str = "tiny", **more: Any) -> None:
+def beat(
+    lab: Lab,
+    name: str = "w",
+    state: str = "ready",
+    model: str = "tiny",
+    place: dict[str, Any] | None = None,
+    **more: Any,
+) -> None:
     info = beat_of(model, max_rows=2, step_s=0.1, **more.pop("speed", {}))
-    info["models"][model] |= more
+    info["models"][model] |= more | (place or {})
     lab.store.beat(name, {**info, "name": name, "state": state}, ttl_s=60)
 
 
@@ -119,6 +126,21 @@ def test_what_differs_from_what_runs(
     assert ("differs" in codes(lab, job_id)) == bool(differs)
     beat(lab, running=[{"rows": 2, "key": key}, {"rows": 1, "key": {}}])
     assert "differs" not in codes(lab, job_id), "it could share with the other group"
+
+
+@pytest.mark.parametrize(
+    ("place", "code", "words"),
+    [
+        ({"state": "out"}, "model_out", "waits until another model there has had its turn"),
+        ({"state": "loading"}, "model_loading", "is loading model tiny"),
+        ({"state": "failed", "trouble": "no such file"}, "model_not_loaded", "no such file"),
+        ({"state": "loaded"}, "message_under_way", "about to take it"),
+    ],
+)
+def test_a_model_that_is_not_in_memory(lab: Lab, place: dict[str, Any], code: str, words: str) -> None:
+    beat(lab, place=place)
+    told = of(lab, lab.create())
+    assert (told.reasons[0].code, words in told.reasons[0].message) == (code, True)
 
 
 def test_ends(lab: Lab) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from tasks.doctor.finding import Finding, fail, ok, size, skipped, warn
 from tasks.doctor.probe.models import Component, ModelFacts
+from tasks.model_room import MIB, Need, misfit
 from tasks.models import ModelSpec
 
 _TRUE = ("1", "on", "true", "yes")
@@ -162,6 +163,13 @@ def weight_bytes(spec: ModelSpec, facts: ModelFacts, worker: Mapping[str, Any]) 
     return max(sizes, default=0) if spec.offload == "model" else sum(sizes)
 
 
+def needed_bytes(spec: ModelSpec, facts: ModelFacts, worker: Mapping[str, Any]) -> int:
+    """What a worker reckons with before it has loaded the model: what the entry states, else weights and some room."""
+    if spec.memory_mb is not None:
+        return spec.memory_mb * MIB
+    return round(weight_bytes(spec, facts, worker) / _NEARLY_FULL)
+
+
 def _memory(spec: ModelSpec, facts: ModelFacts, worker: Mapping[str, Any]) -> Finding:
     check, device = f"models.{spec.name}.memory", device_of(spec, worker)
     wanted, (free, total) = weight_bytes(spec, facts, worker), room(device, worker)
@@ -186,14 +194,22 @@ def room(device: str, worker: Mapping[str, Any]) -> tuple[int, int]:
     return 0, 0
 
 
-def judge_together(wanted_bytes: int, total_bytes: int, num_models: int, device: str) -> Finding | None:
-    """A worker loads every table of the file."""
-    if num_models < 2 or not total_bytes:
+def judge_together(needs: Sequence[Need], total_bytes: int, device: str, bound_mb: int | None) -> Finding | None:
+    """A worker loads every table of the file that fits; the others take turns."""
+    check, remedy = "models.together", "give each worker some of them: safelight worker --model NAME"
+    bound = total_bytes if bound_mb is None else bound_mb * MIB
+    if not bound or (len(needs) < 2 and bound_mb is None):
         return None
-    found = f"{num_models} models have {size(wanted_bytes)} of weights together, {device} has {size(total_bytes)}"
-    if wanted_bytes > total_bytes:
-        return fail("models.together", found, "give each worker some of them: safelight worker --model NAME")
-    return ok("models.together", found)
+    what = device if bound_mb is None else f"SAFELIGHT_MODEL_MEMORY_MB on {device}"
+    if trouble := misfit(needs, bound):
+        return fail(check, f"{trouble}, {what}", f"{remedy}, raise the bound, or lower memory_mb or keep less")
+    wanted = sum(need.bytes for need in needs)
+    found = f"{len(needs)} models take about {size(wanted)} together, {what} has {size(bound)}"
+    if wanted <= bound:
+        return ok(check, found)
+    if bound_mb is None and not device.startswith("cuda"):  # nobody measures it there
+        return fail(check, found, f"{remedy}, or set SAFELIGHT_MODEL_MEMORY_MB and they take turns")
+    return warn(check, f"{found}: they take turns", remedy)
 
 
 def _loras(spec: ModelSpec, worker: Mapping[str, Any]) -> Finding:
