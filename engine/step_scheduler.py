@@ -20,7 +20,8 @@ class Slot:
     """A row under way, standing before a model call of `stage`. Slots of equal `key` may share that call's forward.
 
     `served` is the number of the last forward that it took part in, 0 for a newcomer, who is thus next. `apart`: a
-    forward with others failed, the next is its own. `resumed`: it goes on from a checkpoint.
+    forward with others failed, the next is its own. `resumed`: it goes on from a checkpoint. `waits`: it has its part
+    of the model call, and others of its gang have not. `mates`: the gang with which it began, itself included.
     """
 
     entry: Entry
@@ -31,6 +32,8 @@ class Slot:
     held: bool = False
     apart: bool = False
     resumed: bool = False
+    waits: bool = False
+    mates: tuple["Slot", ...] = ()
 
     @property
     def request(self) -> DiffusionRequest:
@@ -114,7 +117,9 @@ class StepScheduler:
         time as long as others denoise: encoding and decoding never keep running rows for longer than one call.
         """
         groups: dict[Hashable, list[Slot]] = {}
-        for slot in self.active:
+        for slot in self.running:
+            if slot.held or slot.waits:
+                continue
             groups.setdefault(slot.group, []).append(slot)
         denoising = [group for group in groups.values() if group[0].stage == "denoising"]
         candidates = denoising if denoising and self._last_stage != "denoising" else list(groups.values())
