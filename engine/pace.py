@@ -13,8 +13,12 @@ class Pace:
 
     def note(self, key: BatchKey, seconds: float) -> None:
         """A denoise step for rows like `key` took so long."""
-        known = self._fastest_s.get(key.footprint)
-        self._fastest_s[key.footprint] = seconds if known is None else min(known, seconds)
+        self.note_footprint(key.footprint, seconds)
+
+    def note_footprint(self, footprint: Hashable, seconds: float) -> None:
+        known = self._fastest_s.get(footprint)
+        if known is None or seconds < known:
+            self._fastest_s[footprint] = seconds
 
     def least_s(self, key: BatchKey) -> float:
         """No request of this key was or will be faster; 0 while nothing is known."""

@@ -215,7 +215,7 @@ class StepRunner:
         return None
 
     def _forward(self, group: list[Slot]) -> None:
-        began = self._clock()
+        began, took_part = self._clock(), False
         try:
             self._adapter.advance([self._calls[slot] for slot in group])
         except OutOfMemory as error:
@@ -230,30 +230,33 @@ class StepRunner:
             for slot in group:
                 slot.apart = True
         else:
-            self._count(group, began)
-            for slot in group:
-                slot.apart = False
-        self._charge(group, self._clock() - began)
-        for slot in dict.fromkeys([*group, *(mate for slot in group for mate in slot.mates)]):
+            took_part = self._note(group, self._clock() - began)
+        self._charge(group, self._clock() - began, took_part=took_part)
+        if any(slot.mates for slot in group):
+            group = list(dict.fromkeys([*group, *(mate for slot in group for mate in slot.mates)]))
+        for slot in group:
             self._settle(slot)
 
-    def _count(self, group: list[Slot], began: float) -> None:
+    def _note(self, group: list[Slot], seconds: float) -> bool:
+        """Of a forward that did not fail; whether it was one of denoising."""
+        for slot in group:
+            slot.apart = False
         if group[0].stage != "denoising":
-            return
+            return False
         self._counters.batch_started(len(group))
-        seconds = self._clock() - began
         self._counters.step_done(1000 * seconds)
-        for slot in group:
-            self._pace.note(slot.entry.key, seconds)
-            account = self._ledger.of(slot.request)
-            if account is not None:
-                account.took_part(len(group))
+        for footprint in {slot.footprint for slot in group}:
+            self._pace.note_footprint(footprint, seconds)
+        return True
 
-    def _charge(self, group: list[Slot], seconds: float) -> None:
+    def _charge(self, group: list[Slot], seconds: float, *, took_part: bool) -> None:
+        share_s, num_rows = seconds / len(group), len(group)
         for slot in group:
             account = self._ledger.of(slot.request)
             if account is not None:
-                account.device_s += seconds / len(group)
+                account.device_s += share_s
+                if took_part:
+                    account.took_part(num_rows)
 
     def _settle(self, slot: Slot) -> None:
         """After its call has gone on: note where it is held now, or deliver what came out."""

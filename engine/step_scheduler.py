@@ -5,7 +5,7 @@ of an active one, which is then held where it stands and goes on later, no step 
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from .batch_key import BatchKey
@@ -34,10 +34,12 @@ class Slot:
     resumed: bool = False
     waits: bool = False
     mates: tuple["Slot", ...] = ()
+    request: DiffusionRequest = field(init=False)
+    footprint: Hashable = field(init=False)
 
-    @property
-    def request(self) -> DiffusionRequest:
-        return self.row.request
+    def __post_init__(self) -> None:
+        self.request = self.row.request
+        self.footprint = self.entry.key.footprint
 
     @property
     def group(self) -> Hashable:
@@ -97,6 +99,8 @@ class StepScheduler:
         else under way; while it is the first of those that wait nobody else starts.
         """
         started: list[Slot] = []
+        if not self._waiting.has_any and not any(slot.held for slot in self.running):
+            return started
         if any(slot.request.solo for slot in self.running):
             return started
         held = [(slot.entry.rank, slot.row.index, slot) for slot in self.running if slot.held]
@@ -107,7 +111,8 @@ class StepScheduler:
             started += self._start(entry)
         for entry in overtaken.values():
             entry.passed += 1
-        self._waiting.forget_planned()
+        if started:
+            self._waiting.forget_planned()
         return started
 
     def choose(self) -> list[Slot]:

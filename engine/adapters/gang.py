@@ -40,6 +40,9 @@ class GangHook:
         self.left = set(range(len(hooks)))
 
     def __call__(self, stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
+        if len(self._hooks) == 1:
+            self._hooks[0](stage, step, num_steps, preview)
+            return
         for member in sorted(self.left):
             drawn = None if preview is None else functools.partial(_of_member, preview, member)
             self._hooks[member](stage, step, num_steps, drawn)
@@ -164,9 +167,9 @@ class Gang:
 
     def _known_answer(self, call: ModelCall) -> Any | None:
         """A text that was encoded before; zeros for the steps behind a resumed call, which nobody looks at."""
-        if not (call.site.stage == "denoising" and self.pipeline_call.is_replaying):
+        if call.site.stage != "denoising":
             return self._known_text(call)
-        return zeros(self._known_shapes[call.site.name], self._device)
+        return zeros(self._known_shapes[call.site.name], self._device) if self.pipeline_call.is_replaying else None
 
 
 class DiffusersRowCall:

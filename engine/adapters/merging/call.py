@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from .content import Contents
-from .leaves import Kind, Layout, classify, leaf_key, merge, split
+from .leaves import SHARED, Kind, Layout, classify, leaf_key, merge, split
 from .members import take, take_items
 from .padding import can_pad, pad_texts, padding_key
 from .rules import TextPadding
@@ -20,13 +20,14 @@ class ModelCall:
 
     `key` is equal for calls that may share a forward; one that may share with none has a key of its own. Not in it, and
     so free to differ: steps, clock, seed, guidance, noise scheduler, strength, task, and how many members the call has.
-    `whole` says that the call can only be run as it is.
+    `kinds` are those of the arguments. `whole` says that the call can only be run as it is.
     """
 
     site: Site
     arguments: dict[str, Any]
     layout: Layout
     padded: tuple[TextPadding, ...]
+    kinds: Mapping[str, Kind]
     key: Hashable
     whole: bool = False
 
@@ -41,7 +42,7 @@ class ModelCall:
             for name, value in self.arguments.items()
         }
         fewer = Layout(layout.rows, len(members), layout.by_list)
-        return ModelCall(self.site, arguments, fewer, self.padded, self.key)
+        return ModelCall(self.site, arguments, fewer, self.padded, self.kinds, self.key)
 
     def each(self) -> list["ModelCall"]:
         """The same call for each of its members."""
@@ -63,9 +64,13 @@ def read_call(
     `members` is the number of rows of a request that the pipeline call has: the size of its gang.
     """
     total, by_list = _primary(arguments)
-    if alone or not site.mergeable or total == 0 or total % members:
-        return ModelCall(site, arguments, Layout(total, 1, by_list), (), object(), whole=True)
     layout = Layout(total // members, members, by_list)
+    whole = alone or not site.mergeable or total == 0 or total % members != 0
+    if whole:
+        layout = Layout(total, 1, by_list)
+    kinds = {name: classify(value, name, layout) for name, value in arguments.items()}
+    if whole:
+        return ModelCall(site, arguments, layout, (), kinds, object(), whole=True)
     padded = tuple(padding for padding in site.padded if can_pad(arguments, padding, total))
     free = site.ignored | {name for padding in padded for name in padding.names}
     parts: list[Hashable] = [site, company, layout.rows]
@@ -73,7 +78,7 @@ def read_call(
     parts += [
         (name, leaf_key(value, name, layout, contents.digest)) for name, value in arguments.items() if name not in free
     ]
-    return ModelCall(site, arguments, layout, padded, tuple(parts))
+    return ModelCall(site, arguments, layout, padded, kinds, contents.key(tuple(parts)))
 
 
 def read_again(before: ModelCall, arguments: dict[str, Any]) -> ModelCall | None:
@@ -81,22 +86,22 @@ def read_again(before: ModelCall, arguments: dict[str, Any]) -> ModelCall | None
 
     Equal to what `read_call` says, at a fraction of the time, or None where that has to look itself.
     """
-    known = before.arguments
+    known, kinds = before.arguments, before.kinds
     if known.keys() != arguments.keys() or not before.site.mergeable:
         return None
     for name, value in arguments.items():
-        if value is not known[name] and not _is_alike(name, value, known[name], before.layout):
+        if value is not known[name] and not _is_alike(kinds[name], value, known[name]):
             return None
-    return ModelCall(before.site, arguments, before.layout, before.padded, before.key, before.whole)
+    return ModelCall(before.site, arguments, before.layout, before.padded, kinds, before.key, before.whole)
 
 
-def _is_alike(name: str, value: Any, other: Any, layout: Layout) -> bool:
+def _is_alike(kind: Kind, value: Any, other: Any) -> bool:
     """Whether both count the same in a key, as far as that is seen without looking into them."""
-    if isinstance(value, torch.Tensor) and isinstance(other, torch.Tensor):
-        kind = classify(value, name, layout)
-        return kind in (Kind.ROWS, Kind.CLOCK) and value.shape == other.shape and value.dtype == other.dtype
-    if isinstance(value, dict) and isinstance(other, dict):
-        return value.keys() == other.keys() and all(item is other[key] for key, item in value.items())
+    if kind is Kind.ROWS or kind is Kind.CLOCK:
+        return isinstance(value, torch.Tensor) and value.shape == other.shape and value.dtype == other.dtype
+    if kind is Kind.MAPPING:
+        same = isinstance(value, dict) and value.keys() == other.keys()
+        return same and all(item is other[key] for key, item in value.items())
     return type(value) in (int, float, str, bool) and type(value) is type(other) and bool(value == other)
 
 
@@ -112,13 +117,18 @@ def run_calls(calls: Sequence[ModelCall]) -> list[Any]:
 def merged(calls: Sequence[ModelCall]) -> dict[str, Any]:
     """The arguments of one call that does the work of all. Never fails for calls of equal key."""
     first = calls[0]
-    arguments = pad_texts([call.arguments for call in calls], first.padded)
+    each: Sequence[Mapping[str, Any]] = [call.arguments for call in calls]
+    if first.padded:
+        each = pad_texts(each, first.padded)
     layouts = [call.layout for call in calls]
-    return {
-        name: merge([one.get(name) for one in arguments], name, layouts)
-        for name in arguments[0]
-        if name not in first.site.ignored
-    }
+    together = {}
+    for name, value in each[0].items():
+        if not first.padded and first.kinds[name] in SHARED:
+            together[name] = value
+        elif name not in first.site.ignored:
+            values = [one.get(name) for one in each]
+            together[name] = merge(values, name, layouts, first.site.merged)
+    return together
 
 
 def _primary(arguments: Mapping[str, Any]) -> tuple[int, bool]:

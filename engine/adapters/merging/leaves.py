@@ -8,13 +8,14 @@ index-major everywhere: row 0 of every member of every call, then row 1 of every
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from typing import Any, cast
 
 import torch
 
-from .rules import CLOCKS, TABLES, UNREAD
+from .kept import Kept
+from .rules import CLOCKS, REPEATED, TABLES, UNREAD
 
 PLAIN = (bool, int, float, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -26,10 +27,10 @@ class Layout:
     rows: int
     members: int = 1
     by_list: bool = False
+    total: int = field(init=False)
 
-    @property
-    def total(self) -> int:
-        return self.rows * self.members
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "total", self.rows * self.members)
 
 
 class Kind(Enum):
@@ -47,6 +48,10 @@ class Kind(Enum):
     SEQUENCE = "sequence"
     #: must be the same object
     OBJECT = "object"
+
+
+#: a merged call takes them from any of its calls
+SHARED = (Kind.TABLE, Kind.PLAIN, Kind.OBJECT)
 
 
 def classify(value: Any, name: str, layout: Layout) -> Kind:
@@ -106,7 +111,7 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, list | tuple) and any(map(_has_tensor, value)))
 
 
-def merge(values: Sequence[Any], name: str, layouts: Sequence[Layout]) -> Any:
+def merge(values: Sequence[Any], name: str, layouts: Sequence[Layout], kept: Kept) -> Any:
     """One argument for all calls, index-major.
 
     A model that halves its own batch (classifier-free guidance in one forward) then still finds its halves.
@@ -114,7 +119,10 @@ def merge(values: Sequence[Any], name: str, layouts: Sequence[Layout]) -> Any:
     first, layout = values[0], layouts[0]
     match classify(first, name, layout):
         case Kind.ROWS:
-            return merge_rows(values, layouts)
+            if name not in REPEATED:
+                return merge_rows(values, layouts)
+            known = kept.get(name, values)
+            return kept.put(name, values, merge_rows(values, layouts)) if known is None else known
         case Kind.CLOCK:
             return _clocks(values, layouts)
         case Kind.ROW_LIST:
@@ -125,10 +133,10 @@ def merge(values: Sequence[Any], name: str, layouts: Sequence[Layout]) -> Any:
             )
             return type(first)(item for items in per_row for item in items)
         case Kind.MAPPING:
-            return {key: merge([value[key] for value in values], key, layouts) for key in first}
+            return {key: merge([value[key] for value in values], key, layouts, kept) for key in first}
         case Kind.SEQUENCE:
             each = [of_one_member(value, one) for value, one in zip(values, layouts, strict=True)]
-            return type(first)(merge(list(items), name, layouts) for items in zip(*each, strict=True))
+            return type(first)(merge(list(items), name, layouts, kept) for items in zip(*each, strict=True))
         case _:
             return first
 
@@ -140,13 +148,16 @@ def merge_rows(values: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tor
         return torch.cat(list(values))
     if all(one.members == 1 for one in layouts):
         return torch.stack(list(values), dim=1).flatten(0, 1)
-    return torch.cat([v.unflatten(0, (rows, one.members)) for v, one in zip(values, layouts, strict=True)], 1).flatten(0, 1)
+    by_member = [value.unflatten(0, (rows, one.members)) for value, one in zip(values, layouts, strict=True)]
+    return torch.cat(by_member, dim=1).flatten(0, 1)
 
 
 def _clocks(values: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> torch.Tensor:
     """One number a row. Some noise schedulers have whole timesteps, others not; float32 holds both."""
     dtypes = {value.dtype for value in values}
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
+    if not dtypes and all(value.ndim == 0 for value in values) and all(one.members == 1 for one in layouts):
+        return torch.stack(list(values)).repeat(layouts[0].rows)  # the same, and the usual
     each = [value.to(dtype).reshape(-1).expand(one.total) for value, one in zip(values, layouts, strict=True)]
     return merge_rows(each, layouts)
 
