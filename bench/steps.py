@@ -106,7 +106,11 @@ def main() -> None:
             )
 
     step = Side(stepwise, "step", options.rows)
-    ways = {"plain diffusers": alone, "step mode, all different": serve(step, False), "step mode, equal": serve(step, True)}
+    ways = {
+        "plain diffusers": alone,
+        "step mode, all different": serve(step, False),
+        "step mode, equal": serve(step, True),
+    }
     measured: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(options.rounds + 1):
         for name, way in ways.items():

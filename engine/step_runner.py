@@ -140,7 +140,7 @@ class StepRunner:
                 calls = self._adapter.open_gang(batch, hooks)
         except Exception:
             self._adapter.probe()
-        for slot, account in accounts:
+        for _, account in accounts:
             account.device_s += (self._clock() - began) / len(accounts)
         if not calls:  # whose fault it is shows when each is alone
             for slot, account in accounts:

@@ -24,8 +24,8 @@ from .merging.call import ModelCall
 from .merging.leaves import Layout, split
 from .merging.members import blank, join
 from .merging.rendezvous import HeldCall
-from .outline import outline, zeros
 from .out_of_memory import is_out_of_memory
+from .outline import outline, zeros
 from .pipeline_call import PipelineCall
 
 if TYPE_CHECKING:
@@ -79,9 +79,7 @@ class Gang:
         #: of members that are ahead of the others by this call
         self._answers: dict[int, Any] = {}
         self._layouts: dict[str, Layout] = {}
-        self.held = HeldCall(
-            finish, alone=alone, company=loras, members=len(rows), known_answer=self._known_answer
-        )
+        self.held = HeldCall(finish, alone=alone, company=loras, members=len(rows), known_answer=self._known_answer)
         self.held.step()
 
     @property
@@ -125,7 +123,9 @@ class Gang:
         if call.num_steps_done == 0:
             return self.resume
         state = call.state() if len(self.rows) == 1 else state_of_row(call.state(), member, len(self.rows))
-        shapes = {site.name: outline(self._answer_of(site, answer, member)) for site, answer in self.held.answers.items()}
+        shapes = {
+            site.name: outline(self._answer_of(site, answer, member)) for site, answer in self.held.answers.items()
+        }
         return RowState(
             self.rows[member].index, call.num_steps_done, {"call": state, "answers": {**self._known_shapes, **shapes}}
         )

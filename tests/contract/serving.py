@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
 import numpy as np
@@ -75,14 +74,17 @@ def open_gang(adapter: StepPipeline, wanted: Sequence[DiffusionRequest]) -> Sequ
 
 
 def serve_calls(adapter: StepPipeline, calls: Sequence[RowCall], at_most: Sequence[int] = (8,)) -> list[int]:
-    """All that can be served together, in turns of at most so many; how many rows shared each denoise forward."""
-    forwards = []
-    for turn in count():
-        ready = [call for call in calls if call.outcome is None and not call.waits]
-        if not ready:
-            return forwards
-        groups = [[call for call in ready if call.key == first.key] for first in ready]
-        group = max(groups, key=len)[: at_most[turn % len(at_most)]]
-        forwards += [len(group)] if group[0].stage == "denoising" else []
+    """Longest unserved first, in turns of at most so many; how many rows shared each denoise forward."""
+    served = dict.fromkeys(calls, -1)
+    forwards: list[int] = []
+    turn = 0
+    while ready := [call for call in calls if call.outcome is None and not call.waits]:
+        first = min(ready, key=lambda call: (call.stage == "denoising", served[call]))
+        group = [call for call in ready if call.key == first.key]
+        if first.stage == "denoising":
+            group = group[: at_most[turn % len(at_most)]]
+            forwards.append(len(group))
+            turn += 1
+        served |= dict.fromkeys(group, turn)
         adapter.advance(group)
-    raise AssertionError
+    return forwards

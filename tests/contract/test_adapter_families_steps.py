@@ -107,7 +107,9 @@ def test_joined_rows_in_bfloat16_differ_by_its_rounding_only(
 def test_equal_requests_in_one_call_are_what_they_are_alone(model: Model, raws: dict[str, Floats]) -> None:
     """Now all together and now one by one, beside a request of other steps that shares their forwards."""
     assert model.adapter.has_gangs
-    prompts = (PROMPTS[1],) * 3 if model.capabilities.model_class in SEES_PADDING else (PROMPTS[0], PROMPTS[1], PROMPTS[3])
+    prompts = (
+        (PROMPTS[1],) * 3 if model.capabilities.model_class in SEES_PADDING else (PROMPTS[0], PROMPTS[1], PROMPTS[3])
+    )
     gang = [model.family.request(f"g{k}", prompt, seed=k, num_inference_steps=3) for k, prompt in enumerate(prompts)]
     other = model.family.request("other", PROMPTS[1], seed=9, num_inference_steps=4, guidance_scale=3.0)
     alone = {}

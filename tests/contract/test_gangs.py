@@ -1,4 +1,4 @@
-"""Equal requests that start together run in one pipeline call; each can still leave, fail, stand aside and be exported."""
+"""Equal requests that start together run in one pipeline call; each can still leave, fail, stand aside, be exported."""
 
 import random
 from collections import Counter
@@ -12,6 +12,7 @@ import torch
 from engine import Aborted, Checkpoint, Completed, DiffusionEngine, DiffusionRequest, EngineConfig, Failed, Progress
 from engine.adapter import RowCall
 from engine.adapters.gang import DiffusersRowCall
+from engine.adapters.merging.site import Site
 from engine.adapters.stepwise import StepPipeline
 from engine.testing_pipelines import stable_diffusion
 from tests.contract.families import FAMILIES, PROMPTS
@@ -34,12 +35,8 @@ class Rig:
         self._advance = self.adapter.advance
         self.adapter.advance = self._watched  # type: ignore[method-assign]
         self.engine = DiffusionEngine.make_engine(config, adapter=self.adapter)
-        assert self.adapter._rendezvous is not None
-        for site in self.adapter._rendezvous.sites:
-            if site.stage != "decoding":
-                site.original = {"denoising": denoise, "encoding": encode}[site.stage]
-            else:
-                site.original = decode
+        for stage, stand_in in (("encoding", encode), ("denoising", denoise), ("decoding", decode)):
+            site(self, stage).original = stand_in
 
     def _watched(self, calls: Sequence[RowCall]) -> None:
         self.before_forward(calls)
@@ -59,6 +56,12 @@ class Rig:
 
     def alone(self, wanted: DiffusionRequest) -> Any:
         return self.pixels(wanted)[0]
+
+
+def site(rig: Rig, stage: str) -> Site:
+    """The first where calls of this stage are held."""
+    assert rig.adapter._rendezvous is not None
+    return next(one for one in rig.adapter._rendezvous.sites if one.stage == stage and one.mergeable)
 
 
 def encode(input_ids: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -166,7 +169,6 @@ def test_a_row_of_a_gang_goes_on_elsewhere(rig: Rig, name: str) -> None:
     assert taken[0].step == 3
     again = DiffusionRequest(request_id="again", prompt=wanted[1].prompt, params=wanted[1].params, resume=taken[0])
     assert np.array_equal(rig.alone(again), alone)
-    assert len(rig.forwards) < 6 if name not in ("pndm", "heun") else True
 
 
 def test_a_row_that_makes_room_goes_on_by_itself(folder: str) -> None:
@@ -195,17 +197,19 @@ def test_a_row_that_makes_room_goes_on_by_itself(folder: str) -> None:
 
 
 def test_one_that_the_model_chokes_on_fails_alone(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rig.adapter._rendezvous is not None
-    unet = next(site for site in rig.adapter._rendezvous.sites if site.stage == "denoising")
-    bad, work = rig.adapter._loaded.tokenizer("poison").input_ids, unet.original
-    poison = float(encode(torch.tensor([bad + [2] * (32 - len(bad))]))[0][0, :, 0].sum())
+    encoder, unet = site(rig, "encoding"), site(rig, "denoising")
+    poison = rig.adapter._loaded.tokenizer("poison").input_ids[1]
+
+    def mark(input_ids: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        (texts,) = encode(input_ids)
+        return (texts + 1000 * (input_ids == poison).any(dim=1)[:, None, None],)
 
     def picky(sample: torch.Tensor, timestep: Any, encoder_hidden_states: torch.Tensor, **kwargs: Any) -> Any:
-        sums = encoder_hidden_states[:, :, 0].sum(dim=1)
-        if bool(torch.isclose(sums, torch.tensor(poison), atol=1e-3).any()):
+        if bool((encoder_hidden_states > 500).any()):
             raise RuntimeError("cannot work with that")
-        return work(sample, timestep, encoder_hidden_states, **kwargs)
+        return denoise(sample, timestep, encoder_hidden_states, **kwargs)
 
+    monkeypatch.setattr(encoder, "original", mark)
     monkeypatch.setattr(unet, "original", picky)
     wanted = [equal(0), SD.request("x", "poison", num_inference_steps=5, negative_prompt=None), equal(2)]
     ends = [stream.result(SOON_S) for stream in rig.submit(*wanted)]
@@ -217,16 +221,12 @@ def test_one_that_the_model_chokes_on_fails_alone(rig: Rig, monkeypatch: pytest.
 
 
 def test_more_than_fit_are_served_in_parts(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert rig.adapter._rendezvous is not None
-    unet = next(site for site in rig.adapter._rendezvous.sites if site.stage == "denoising")
-    work = unet.original
-
     def small(sample: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if len(sample) > 4:
             raise RuntimeError("CUDA out of memory. Tried to allocate 2 GiB")
-        return work(sample, *args, **kwargs)
+        return denoise(sample, *args, **kwargs)
 
-    monkeypatch.setattr(unet, "original", small)
+    monkeypatch.setattr(site(rig, "denoising"), "original", small)
     wanted = [equal(k, height=24) for k in range(4)]  # a size of its own, as the bound is remembered
     together = rig.pixels(*wanted)
     assert rig.forwards == [4] + [2] * 10

@@ -83,7 +83,9 @@ def leaf_key(value: Any, name: str, layout: Layout, digest: Callable[[torch.Tens
         case Kind.TABLE:
             return kind, digest(value)
         case Kind.ROW_LIST:
-            each = {tuple((item.dtype, item.ndim) for item in value[i :: layout.members]) for i in range(layout.members)}
+            each = {
+                tuple((item.dtype, item.ndim) for item in value[i :: layout.members]) for i in range(layout.members)
+            }
             return kind, each.pop() if len(each) == 1 else object()
         case Kind.PLAIN:
             return kind, type(value), value
@@ -179,9 +181,7 @@ def split(output: Any, layouts: Sequence[Layout]) -> list[Any]:
         return _split_list(output, layouts)
     if isinstance(output, Mapping):  # transformers' and diffusers' outputs are mappings and dataclasses in one
         parts = {key: split(item, layouts) for key, item in output.items()}
-        return [
-            type(output)(**{str(key): items[call] for key, items in parts.items()}) for call in range(len(layouts))
-        ]
+        return [type(output)(**{str(key): items[call] for key, items in parts.items()}) for call in range(len(layouts))]
     if is_dataclass(output):
         named = {field.name: split(getattr(output, field.name), layouts) for field in fields(output)}
         kind = cast(Callable[..., Any], type(output))

@@ -22,7 +22,9 @@ def take(value: Any, name: str, layout: Layout, members: Sequence[int]) -> Any:
             return {key: take(item, key, layout, members) for key, item in value.items()}
         case Kind.SEQUENCE:
             one = of_one_member(value, layout)
-            return one * len(members) if one is not value else type(value)(take(v, name, layout, members) for v in value)
+            return (
+                one * len(members) if one is not value else type(value)(take(v, name, layout, members) for v in value)
+            )
         case _:
             return value
 
