@@ -2,9 +2,9 @@
 
 python -m bench.steps [--family stable_diffusion|stable_diffusion_xl|flux|wan] [--rows 8] [--rounds 7]
 
-Plain diffusers one request at a time, against as many requests in step mode: all different, so that each runs a pipeline
-call of its own, and equal but for prompt and seed, so that they form a gang. The denoiser answers with zeros. The cost
-of a step is what a request of more steps takes longer, so that encoding and decoding do not count.
+Plain diffusers one request at a time, against as many requests in step mode: all different, so that each runs a
+pipeline call of its own, and equal but for prompt and seed, so that they form a gang. The denoiser answers with zeros.
+The cost of a step is what a request of more steps takes longer, so that encoding and decoding do not count.
 """
 
 from __future__ import annotations

@@ -149,11 +149,10 @@ class StepRunner:
                 else:
                     self._scheduler.leave(slot)
             return
-        mates = tuple(slot for slot, _ in accounts)
         for (slot, account), call in zip(accounts, calls, strict=True):
-            self._calls[slot], slot.mates = call, mates
+            self._calls[slot], slot.mates = call, tuple(slot for slot, _ in accounts)
             self._compare(slot, account)
-        for slot in mates:
+        for slot, _ in accounts:
             self._settle(slot)
 
     def _begin(self, slot: Slot, account: Account, resume: RowState | None, since: int = 0) -> None:
@@ -188,10 +187,8 @@ class StepRunner:
             self._calls.pop(slot).abort()
         for slot, state in states.items():
             account = self._ledger.of(slot.request)
-            if account is not None:
-                self._begin(slot, account, state, 0 if state is None else state.step)
-            else:
-                self._scheduler.leave(slot)
+            assert account is not None, "its rows would have left with it"
+            self._begin(slot, account, state, 0 if state is None else state.step)
 
     def _compare(self, slot: Slot, account: Account) -> None:
         """Note in what it differs from those under way, of what may keep rows from sharing a forward."""
@@ -245,8 +242,7 @@ class StepRunner:
             return False
         self._counters.batch_started(len(group))
         self._counters.step_done(1000 * seconds)
-        for footprint in {slot.footprint for slot in group}:
-            self._pace.note_footprint(footprint, seconds)
+        self._pace.note_footprints({slot.footprint for slot in group}, seconds)
         return True
 
     def _charge(self, group: list[Slot], seconds: float, *, took_part: bool) -> None:
