@@ -150,7 +150,7 @@ def merge_rows(values: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> tor
         return torch.cat(list(values))
     if all(one.members == 1 for one in layouts):
         return torch.stack(list(values), dim=1).flatten(0, 1)
-    by_member = [value.unflatten(0, (rows, one.members)) for value, one in zip(values, layouts, strict=True)]
+    by_member = [value.reshape(rows, one.members, *value.shape[1:]) for value, one in zip(values, layouts, strict=True)]
     return torch.cat(by_member, dim=1).flatten(0, 1)
 
 
@@ -199,7 +199,7 @@ def _split_rows(output: torch.Tensor, layouts: Sequence[Layout]) -> list[torch.T
         raise CannotSplit(f"a tensor of shape {tuple(output.shape)} for {rows} rows of {num_members} calls")
     if rows == 1:
         return list(torch.split(output, widths))
-    by_row = output.unflatten(0, (rows, num_members))
+    by_row = output.reshape(rows, num_members, *output.shape[1:])
     if num_members == len(widths):
         return list(by_row.unbind(1))
     return [part.flatten(0, 1) for part in torch.split(by_row, widths, dim=1)]

@@ -71,4 +71,4 @@ def blank(answer: Any) -> Any:
 def _take_rows(value: torch.Tensor, layout: Layout, members: Sequence[int]) -> torch.Tensor:
     if len(members) == 1:
         return value[members[0] :: layout.members].contiguous()
-    return value.unflatten(0, (layout.rows, layout.members))[:, list(members)].flatten(0, 1)
+    return value.reshape(layout.rows, layout.members, *value.shape[1:])[:, list(members)].flatten(0, 1)
