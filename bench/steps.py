@@ -30,7 +30,7 @@ PROMPTS = ("a red house", "two boats at night", "fog", "a small blue star")
 
 def nothing(*args: Any, **kwargs: Any) -> Any:
     """In place of a denoiser's forward: zeros of the shape of its input."""
-    sample = args[0] if args else kwargs.get("sample", kwargs.get("hidden_states"))
+    sample = args[0] if args else kwargs["sample" if "sample" in kwargs else "hidden_states"]
     return (torch.zeros_like(sample),)
 
 
@@ -120,9 +120,9 @@ def main() -> None:
     print(f"{options.family}, {options.rows} requests, µs of CPU a request and step\n")
     print("| | in all | above plain diffusers |\n| --- | --- | --- |")
     base = measured["plain diffusers"]
-    for name, took in measured.items():
-        above = [mine - its for mine, its in zip(took, base, strict=True)]
-        print(f"| {name} | {rounded(took)} | {rounded(above)} |")
+    for name, costs in measured.items():
+        above = [mine - its for mine, its in zip(costs, base, strict=True)]
+        print(f"| {name} | {rounded(costs)} | {rounded(above)} |")
 
 
 if __name__ == "__main__":
