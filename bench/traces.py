@@ -131,26 +131,39 @@ def make_trace(kind: str, num_requests: int, serial_s: float, seed: int, sizes: 
             seed=draw.randrange(1000),
             num_inference_steps=draw.randint(10, 50) if mixed else 20,
             guidance_scale=5.0,
+            num_frames=5,
         )
         trace.append(Arrival(at_s, DiffusionRequest(request_id=str(index), prompt=draw.choice(PROMPTS), params=params)))
     return trace
 
 
-def sides(folder: Path, max_rows: int) -> dict[str, Side]:
-    """One by one, request mode, step mode; each with the pipeline loaded for itself."""
+def loaded(folder: Path, mode: Any, pipeline_class: type | None = None) -> Any:
+    """An adapter for that mode with the pipeline of the folder."""
     from engine.adapters.stepwise import StepPipeline
     from engine.adapters.whole import WholePipeline
 
-    def loaded(mode: Any, adapter: Any) -> Any:
-        made = adapter(EngineConfig(model=str(folder), mode=mode, num_threads=1, dtype="float32", device="cpu"))
-        made.load()
-        return made
+    kind = StepPipeline if mode == "step" else WholePipeline
+    made = kind(
+        EngineConfig(
+            model=str(folder),
+            mode=mode,
+            num_threads=1,
+            dtype="float32",
+            device="cpu",
+            pipeline_class=pipeline_class,
+        )
+    )
+    made.load()
+    return made
 
-    whole = loaded("request", WholePipeline)
+
+def sides(folder: Path, max_rows: int, pipeline_class: type | None = None) -> dict[str, Side]:
+    """One by one, request mode, step mode; the modes have each a pipeline of their own."""
+    whole = loaded(folder, "request", pipeline_class)
     return {
         "one by one": Side(whole, "request", 1),
         "request": Side(whole, "request", max_rows),
-        "step": Side(loaded("step", StepPipeline), "step", max_rows),
+        "step": Side(loaded(folder, "step", pipeline_class), "step", max_rows),
     }
 
 
@@ -163,11 +176,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     options = parser.parse_args()
 
-    from bench.pipelines import SIZES, build
+    from bench.pipelines import CLASSES, SIZES, build
 
     with tempfile.TemporaryDirectory(prefix="safelight-bench-") as folder:
         build(options.family).save_pretrained(folder)
-        served = sides(Path(folder), options.rows)
+        served = sides(Path(folder), options.rows, CLASSES.get(options.family))
         sizes = SIZES[options.family]
         warm = make_trace("burst", 2, 1.0, 0, sizes)
         for side in served.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from .batch import Batch
 from .batch_key import BatchKey, Task
@@ -81,6 +81,10 @@ class RowCall(Protocol):
     def stage(self) -> Stage:
         """What the model call is for."""
 
+    @property
+    def waits(self) -> bool:
+        """It has its answer to the model call, and goes on when the others of its gang have theirs."""
+
     def state(self) -> RowState | None:
         """Where it stands, for `open` to go on from; None before its first step. Raises TypeError."""
 
@@ -89,6 +93,21 @@ class RowCall(Protocol):
 
     def abort(self) -> None:
         """End the pipeline call where it is held. Nothing happens to one that has ended."""
+
+
+@runtime_checkable
+class OpensGangs(Protocol):
+    """An adapter that runs rows of equal key in one pipeline call, and keeps them apart at its model calls."""
+
+    @property
+    def has_gangs(self) -> bool:
+        """Whether this model's rows may be in one call. Settled while it loads."""
+
+    def open_gang(self, batch: Batch, hooks: Sequence[StepHook]) -> Sequence[RowCall]:
+        """`open` for all rows of a batch, with a hook for each; what comes is one RowCall a row, in order.
+
+        Any of them may be advanced, end or fail without the others. Raises as `open` does, for all of them.
+        """
 
 
 class PipelineAdapter(Protocol):

@@ -175,4 +175,4 @@ Event = Started | Progress | Preview | Chunk | Terminal
 
 
 def is_terminal(event: Event) -> bool:
-    return isinstance(event, Completed | Aborted | Failed)
+    return isinstance(event, (Completed, Aborted, Failed))  # a union would be made anew each time

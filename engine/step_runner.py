@@ -1,56 +1,26 @@
 """Step mode: one model call at a time for all the rows that can share it; rows join and leave in between.
 
 A row that fails takes nobody along: a forward that fails for several is repeated for each alone, one that does not fit
-is repeated in halves.
+is repeated in halves. Rows that start together and are equal in all that a pipeline call has one of form a gang: one
+call for all of them, as long as nothing happens that concerns one row alone.
 """
 
-from collections import Counter
-from collections.abc import Callable
-from dataclasses import asdict
-from typing import Any
+from collections.abc import Callable, Hashable, Sequence
 
-from .adapter import Output, PipelineAdapter, PreviewRow, RowCall
+from .adapter import OpensGangs, Output, PipelineAdapter, RowCall
 from .batch import Batch
-from .batch_key import BatchKey
 from .checkpoint import Checkpoint, RowState, fingerprint
+from .company import alike, apart
 from .errors import OutOfMemory, failure
 from .finisher import Finisher
 from .ledger import Account, Ledger
 from .pace import Pace
 from .pending import Pending, settled
-from .request import DiffusionRequest, Row
-from .result import Preview, Progress, Stage, Started, Terminal, media_from, media_parts
+from .request import DiffusionRequest
+from .result import Started, Terminal, media_from, media_parts
+from .row_hook import RowHook
 from .stats import Counters, RunningGroup
 from .step_scheduler import Slot, StepScheduler
-
-#: Parameters that can show in a call of the denoiser. Steps, seed, strength and noise scheduler never do, guidance only
-#: by whether there is any.
-FORWARD_FIELDS = ("height", "width", "num_frames", "duration_s", "image_size", "loras")
-
-
-class RowHook:
-    """The step hook of one row's pipeline call: tells progress, and keeps the time of the request's stages."""
-
-    def __init__(self, row: Row, account: Account, clock: Callable[[], float]) -> None:
-        self._row = row
-        self._account = account
-        self._clock = clock
-        self._told: Progress | None = None
-
-    def __call__(self, stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
-        account = self._account
-        progress = account.row_progress(self._row, stage, step, num_steps)
-        account.enter_stage(progress.stage, self._clock())
-        if progress != self._told:
-            account.stream.put(progress)
-            self._told = progress
-        every = account.request.params.preview_every
-        due = every and step and step % every == 0 and stage == "denoising"
-        if preview is not None and due and self._is_first_unfinished():
-            account.stream.put(Preview(account.request.request_id, step, preview(0)))
-
-    def _is_first_unfinished(self) -> bool:
-        return self._row.index == min(index for index in self._account.row_steps if index not in self._account.out)
 
 
 class StepRunner:
@@ -77,12 +47,17 @@ class StepRunner:
         self._clock = clock
         self._pace = pace
         self._calls: dict[Slot, RowCall] = {}
+        #: whose gang may have gone on because a mate left
+        self._stirred: list[Slot] = []
 
     def work(self) -> bool:
         """Let rows leave and join, then one forward. Returns whether there was one. Raises DeviceLost."""
+        while self._stirred:
+            self._settle(self._stirred.pop())
         while started := self._scheduler.join():  # again, since those that end while they open make room for others
-            for slot in started:
-                self._open(slot)
+            self._open(started)
+        for slot in [slot for slot in self._scheduler.running if slot.held and slot.mates]:
+            self._break_up(slot.mates)
         group = self._scheduler.choose()
         self._counters.running_rows = len(self._calls)
         if group:
@@ -116,25 +91,39 @@ class StepRunner:
         for slot in list(self._calls):
             self._leave(slot)
 
-    def _open(self, slot: Slot) -> None:
+    def _open(self, slots: Sequence[Slot]) -> None:
+        gangs: dict[Hashable, list[Slot]] = {}
+        has_gangs = isinstance(self._adapter, OpensGangs) and self._adapter.has_gangs
+        for slot in slots:
+            account = self._started(slot)
+            if account is None:
+                continue
+            resume = self._resumable(slot.request, account)
+            if resume is not None and slot.row.index in resume.done:
+                self._scheduler.leave(slot)
+                self._deliver(slot, account, Output(media_from(resume.done[slot.row.index])))
+            elif has_gangs and resume is None and not slot.request.alone:
+                gangs.setdefault((slot.entry.key, slot.request.priority), []).append(slot)
+            else:
+                self._begin(slot, account, None if resume is None else resume.row(slot.row.index))
+        for gang in gangs.values():
+            self._begin_gang(gang)
+
+    def _started(self, slot: Slot) -> Account | None:
+        """The account of a row that has a place now; None, and the place is free, if nobody waits for it any more."""
         account = self._ledger.of(slot.request)
         if account is None:
             self._scheduler.leave(slot)
-            return
+            return None
         if account.started_s is None:
             if (late := account.too_late(self._pace.least_s(slot.entry.key), self._clock())) is not None:
                 self._scheduler.leave(slot)
                 self.end(account, late)
-                return
+                return None
             account.started_s = self._clock()
             account.stream.put(Started(slot.request.request_id, len(self._scheduler.active)))
             self._recall(slot, account)
-        resume = self._resumable(slot.request, account)
-        if resume is not None and slot.row.index in resume.done:
-            self._scheduler.leave(slot)
-            self._deliver(slot, account, Output(media_from(resume.done[slot.row.index])))
-            return
-        self._begin(slot, account, None if resume is None else resume.row(slot.row.index))
+        return account
 
     def _recall(self, slot: Slot, account: Account) -> None:
         """What is done of a request that goes on counts from the start, so that its progress never falls."""
@@ -143,13 +132,41 @@ class StepRunner:
             account.row_steps |= {row.index: row.step for row in resume.rows}
             account.row_steps |= dict.fromkeys(resume.done, slot.entry.key.num_steps)
 
-    def _begin(self, slot: Slot, account: Account, resume: RowState | None) -> None:
+    def _begin_gang(self, slots: Sequence[Slot]) -> None:
+        assert isinstance(self._adapter, OpensGangs)
+        accounts = [(slot, account) for slot in slots if (account := self._started(slot)) is not None]
+        began = self._clock()
+        calls: Sequence[RowCall] = ()
+        try:
+            if len(accounts) > 1:
+                hooks = [RowHook(slot.row, account, self._clock) for slot, account in accounts]
+                batch = Batch(slots[0].entry.key, tuple(slot.row for slot, _ in accounts))
+                calls = self._adapter.open_gang(batch, hooks)
+        except Exception:
+            self._adapter.probe()
+        for _, account in accounts:
+            account.device_s += (self._clock() - began) / len(accounts)
+        if not calls:  # whose fault it is shows when each is alone
+            for slot, account in accounts:
+                if self._ledger.of(slot.request) is account:
+                    self._begin(slot, account, None)
+                else:
+                    self._scheduler.leave(slot)
+            return
+        for (slot, account), call in zip(accounts, calls, strict=True):
+            self._calls[slot], slot.mates = call, tuple(slot for slot, _ in accounts)
+            self._compare(slot, account)
+        for slot, _ in accounts:
+            self._settle(slot)
+
+    def _begin(self, slot: Slot, account: Account, resume: RowState | None, since: int = 0) -> None:
         slot.resumed = resume is not None
+        slot.mates, slot.waits = (), False
         began = self._clock()
         try:
             call = self._adapter.open(
                 Batch(slot.entry.key, (slot.row,)),
-                RowHook(slot.row, account, self._clock),
+                RowHook(slot.row, account, self._clock, since),
                 alone=slot.request.alone,
                 resume=resume,
             )
@@ -163,27 +180,33 @@ class StepRunner:
         self._compare(slot, account)
         self._settle(slot)
 
+    def _break_up(self, mates: Sequence[Slot]) -> None:
+        """Of a gang, let each row go on by itself from where it stands: one of them has to wait for its place."""
+        slots = [slot for slot in mates if slot in self._calls]
+        try:
+            states = {slot: self._calls[slot].state() for slot in slots}
+        except TypeError:  # the others then wait with it
+            return
+        for slot in sorted(slots, key=lambda slot: not slot.waits):  # or the gang would go on with those that are left
+            self._calls.pop(slot).abort()
+        for slot, state in states.items():
+            account = self._ledger.of(slot.request)
+            assert account is not None, "its rows would have left with it"
+            self._begin(slot, account, state, 0 if state is None else state.step)
+
     def _compare(self, slot: Slot, account: Account) -> None:
         """Note in what it differs from those under way, of what may keep rows from sharing a forward."""
         for other in self._scheduler.running:
             mate = self._ledger.of(other.request)
             if mate is None or mate is account or slot.request.alone or other.request.alone:
                 continue
-            mine, its = _shown(slot.entry.key), _shown(other.entry.key)
-            differences = dict.fromkeys(name for name in mine if mine[name] != its[name])
+            differences = apart(slot.entry.key, other.entry.key)
             account.apart |= differences
             mate.apart |= differences
 
     def groups(self) -> tuple[RunningGroup, ...]:
         """What is under way. From any thread."""
-        counts = Counter(slot.entry.key for slot in tuple(self._scheduler.running))
-        merged: list[RunningGroup] = []
-        for key, rows in counts.items():
-            shown = _shown(key)
-            mates = [group for group in merged if group.key == shown]
-            merged = [group for group in merged if group not in mates]
-            merged.append(RunningGroup(rows + sum(group.rows for group in mates), shown))
-        return tuple(merged)
+        return alike(slot.entry.key for slot in tuple(self._scheduler.running))
 
     def _resumable(self, request: DiffusionRequest, account: Account) -> Checkpoint | None:
         resume = request.resume
@@ -193,7 +216,7 @@ class StepRunner:
         return None
 
     def _forward(self, group: list[Slot]) -> None:
-        began = self._clock()
+        began, took_part = self._clock(), False
         try:
             self._adapter.advance([self._calls[slot] for slot in group])
         except OutOfMemory as error:
@@ -208,30 +231,32 @@ class StepRunner:
             for slot in group:
                 slot.apart = True
         else:
-            self._count(group, began)
-            for slot in group:
-                slot.apart = False
-        self._charge(group, self._clock() - began)
+            took_part = self._note(group, self._clock() - began)
+        self._charge(group, self._clock() - began, took_part=took_part)
+        if any(slot.mates for slot in group):
+            group = list(dict.fromkeys([*group, *(mate for slot in group for mate in slot.mates)]))
         for slot in group:
             self._settle(slot)
 
-    def _count(self, group: list[Slot], began: float) -> None:
+    def _note(self, group: list[Slot], seconds: float) -> bool:
+        """Of a forward that did not fail; whether it was one of denoising."""
+        for slot in group:
+            slot.apart = False
         if group[0].stage != "denoising":
-            return
+            return False
         self._counters.batch_started(len(group))
-        seconds = self._clock() - began
         self._counters.step_done(1000 * seconds)
-        for slot in group:
-            self._pace.note(slot.entry.key, seconds)
-            account = self._ledger.of(slot.request)
-            if account is not None:
-                account.took_part(len(group))
+        self._pace.note_footprints({slot.footprint for slot in group}, seconds)
+        return True
 
-    def _charge(self, group: list[Slot], seconds: float) -> None:
+    def _charge(self, group: list[Slot], seconds: float, *, took_part: bool) -> None:
+        share_s, num_rows = seconds / len(group), len(group)
         for slot in group:
             account = self._ledger.of(slot.request)
             if account is not None:
-                account.device_s += seconds / len(group)
+                account.device_s += share_s
+                if took_part:
+                    account.took_part(num_rows)
 
     def _settle(self, slot: Slot) -> None:
         """After its call has gone on: note where it is held now, or deliver what came out."""
@@ -240,12 +265,12 @@ class StepRunner:
             return
         outcome = call.outcome
         if outcome is None:
-            slot.key, slot.stage = call.key, call.stage
+            slot.key, slot.stage, slot.waits = call.key, call.stage, call.waits
             return
         if slot.resumed:  # it must be known now whether it has to begin anew
             outcome = settled(outcome)
         account = self._ledger.of(slot.request)
-        if account is not None and isinstance(outcome, Exception) and slot.resumed:
+        if account is not None and isinstance(outcome, Exception) and (slot.resumed or slot.mates):
             self._begin_anew(slot, account, outcome)
             return
         self._leave(slot)
@@ -258,9 +283,10 @@ class StepRunner:
             self._fail(account, outcome)
 
     def _begin_anew(self, slot: Slot, account: Account, error: Exception) -> None:
-        """A checkpoint saves time and decides nothing: whatever a resumed row fails of, it is tried once without."""
+        """A checkpoint or a gang saves time and decides nothing: whatever a row fails of, it is tried once without."""
         self._adapter.probe()
-        account.warnings[f"began anew: its checkpoint did not work ({error})"[:200]] = None
+        if slot.resumed:
+            account.warnings[f"began anew: its checkpoint did not work ({error})"[:200]] = None
         self._calls.pop(slot).abort()
         self._begin(slot, account, None)
 
@@ -278,8 +304,4 @@ class StepRunner:
     def _leave(self, slot: Slot) -> None:
         self._scheduler.leave(slot)
         self._calls.pop(slot).abort()
-
-
-def _shown(key: BatchKey) -> dict[str, Any]:
-    every = asdict(key)
-    return {name: every[name] for name in FORWARD_FIELDS} | {"guided": key.guided}
+        self._stirred += [mate for mate in slot.mates if mate.waits]

@@ -5,7 +5,7 @@ of an active one, which is then held where it stands and goes on later, no step 
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 
 from .batch_key import BatchKey
@@ -20,7 +20,8 @@ class Slot:
     """A row under way, standing before a model call of `stage`. Slots of equal `key` may share that call's forward.
 
     `served` is the number of the last forward that it took part in, 0 for a newcomer, who is thus next. `apart`: a
-    forward with others failed, the next is its own. `resumed`: it goes on from a checkpoint.
+    forward with others failed, the next is its own. `resumed`: it goes on from a checkpoint. `waits`: it has its part
+    of the model call, and others of its gang have not. `mates`: the gang with which it began, itself included.
     """
 
     entry: Entry
@@ -31,10 +32,14 @@ class Slot:
     held: bool = False
     apart: bool = False
     resumed: bool = False
+    waits: bool = False
+    mates: tuple["Slot", ...] = ()
+    request: DiffusionRequest = field(init=False)
+    footprint: Hashable = field(init=False)
 
-    @property
-    def request(self) -> DiffusionRequest:
-        return self.row.request
+    def __post_init__(self) -> None:
+        self.request = self.row.request
+        self.footprint = self.entry.key.footprint
 
     @property
     def group(self) -> Hashable:
@@ -94,6 +99,8 @@ class StepScheduler:
         else under way; while it is the first of those that wait nobody else starts.
         """
         started: list[Slot] = []
+        if not self._waiting.has_any and not any(slot.held for slot in self.running):
+            return started
         if any(slot.request.solo for slot in self.running):
             return started
         held = [(slot.entry.rank, slot.row.index, slot) for slot in self.running if slot.held]
@@ -104,7 +111,8 @@ class StepScheduler:
             started += self._start(entry)
         for entry in overtaken.values():
             entry.passed += 1
-        self._waiting.forget_planned()
+        if started:
+            self._waiting.forget_planned()
         return started
 
     def choose(self) -> list[Slot]:
@@ -114,7 +122,9 @@ class StepScheduler:
         time as long as others denoise: encoding and decoding never keep running rows for longer than one call.
         """
         groups: dict[Hashable, list[Slot]] = {}
-        for slot in self.active:
+        for slot in self.running:
+            if slot.held or slot.waits:
+                continue
             groups.setdefault(slot.group, []).append(slot)
         denoising = [group for group in groups.values() if group[0].stage == "denoising"]
         candidates = denoising if denoising and self._last_stage != "denoising" else list(groups.values())

@@ -136,6 +136,7 @@ class FakeRowCall:
         self.stage: Stage = "encoding"
         self.outcome: RowOutcome | None = None
         self.aborted = False
+        self.waits = False
         self._num_steps = num_steps
         self._on_step = on_step
         self._decode = decode

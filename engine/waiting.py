@@ -50,6 +50,10 @@ class Waiting:
         return iter(self._entries)
 
     @property
+    def has_any(self) -> bool:
+        return bool(self._entries)
+
+    @property
     def rows(self) -> int:
         return sum(entry.rows_left for entry in self._entries)
 

@@ -37,6 +37,36 @@ def thaw(value: Any, device: torch.device) -> Any:
     return value
 
 
+def row_of(frozen: Any, index: int, num_rows: int) -> Any:
+    """Of a frozen value whose tensors `[num_rows, …]` have two sides or more, those of one row; tables are of all."""
+    if isinstance(frozen, Mapping) and "tensor" in frozen:
+        shape = frozen["shape"]
+        if len(shape) < 2 or shape[0] != num_rows:
+            return frozen
+        bits = frozen["tensor"].reshape(num_rows, -1)[index].copy()
+        return {"tensor": bits, "dtype": frozen["dtype"], "shape": [1, *shape[1:]]}
+    if isinstance(frozen, Mapping):
+        return {"mapping": [[key, row_of(item, index, num_rows)] for key, item in frozen["mapping"]]}
+    if isinstance(frozen, list | tuple):
+        return type(frozen)(row_of(item, index, num_rows) for item in frozen)
+    return frozen
+
+
+def state_of_row(state: Mapping[str, Any], index: int, num_rows: int) -> dict[str, Any]:
+    """Of the state of a pipeline call, what one of its rows needs to go on alone. Raises TypeError."""
+    latents = state["last_step"][0]
+    if latents["shape"][0] != num_rows:
+        raise TypeError(f"latents of shape {latents['shape']} do not say what belongs to which of {num_rows} rows")
+    return {
+        **state,
+        "last_step": row_of(state["last_step"], index, num_rows),
+        "noise_scheduler": {
+            name: [row_of(value, index, num_rows), where] for name, (value, where) in state["noise_scheduler"].items()
+        },
+        "generators": [state["generators"][index]],
+    }
+
+
 def freeze_noise_scheduler(noise_scheduler: Any) -> dict[str, Any]:
     """Everything that it remembers between two steps, and on which device each tensor of it was."""
     state = {

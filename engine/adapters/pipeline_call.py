@@ -51,6 +51,8 @@ class PipelineCall:
         self._draw = draw
         self._on_step = on_step
         self._resume = resume
+        #: how many steps are taken from `resume`
+        self.replayed_steps = 0 if resume is None else int(resume["num_steps_done"])
         self._device = device or torch.device("cpu")
         self._noise_scheduler = noise_scheduler
         self._view = copy.copy(pipeline)
@@ -66,11 +68,6 @@ class PipelineCall:
     def latents(self) -> torch.Tensor | None:
         """After the last step."""
         return None if self._last_step is None else self._last_step[0]
-
-    @property
-    def replayed_steps(self) -> int:
-        """How many steps are taken from `resume`."""
-        return 0 if self._resume is None else int(self._resume["num_steps_done"])
 
     @property
     def is_replaying(self) -> bool:
@@ -120,7 +117,7 @@ class PipelineCall:
             result = self._replay() if replaying else step(*args, **kwargs)
             self._last_step = result if isinstance(result, tuple) else result.to_tuple()
             self.num_steps_done += 1
-            if not self.is_replaying:
+            if self.num_steps_done >= self.replayed_steps:
                 num_steps = self._num_steps()
                 preview = None if replaying or self._draw is None else self._preview(args, kwargs)
                 self._on_step("denoising", self.num_steps_done, num_steps, preview)
@@ -153,5 +150,7 @@ class PipelineCall:
 
     def _num_steps(self) -> int:
         """The timesteps of this call, which image-to-image cuts short; never less than were done."""
-        declared = vars(self._view).get("_num_timesteps", len(self._noise_scheduler.timesteps))
+        declared = vars(self._view).get("_num_timesteps")
+        if declared is None:
+            declared = len(self._noise_scheduler.timesteps)
         return max(int(declared), self.num_steps_done)

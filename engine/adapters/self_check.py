@@ -3,6 +3,7 @@
 A model that fails it is served all the same, its rows in turn instead of together.
 """
 
+import logging
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -19,7 +20,10 @@ from ..result import Stage
 from ..warmup import warmup_request
 
 if TYPE_CHECKING:
-    from .stepwise import DiffusersRowCall, StepPipeline
+    from .gang import DiffusersRowCall
+    from .stepwise import StepPipeline
+
+log = logging.getLogger(__name__)
 
 PROMPTS = ("a red house", "two blue boats at night under a very small moon")
 STEPS = (2, 3)
@@ -29,10 +33,11 @@ TOLERANCES = {"float32": 1e-3, "float16": 5e-2, "bfloat16": 1e-1}
 
 @dataclass(frozen=True, slots=True)
 class SelfCheck:
-    """Whether merging is right and happens at all, and what was seen, in words."""
+    """Whether merging is right and happens at all, what was seen, in words, and whether rows may share a loop too."""
 
     merges: bool
     words: str
+    gangs: bool = False
 
 
 def self_check(adapter: "StepPipeline", capabilities: Capabilities) -> SelfCheck:
@@ -48,7 +53,8 @@ def self_check(adapter: "StepPipeline", capabilities: Capabilities) -> SelfCheck
     difference = max(_difference(one, other) for one, other in zip(apart, merged, strict=True))
     if not difference <= TOLERANCES[capabilities.dtype]:
         return SelfCheck(False, f"merged calls differ from separate ones by {difference:.1e} of the latents' range")
-    return SelfCheck(True, f"the calls of different requests merge, within {difference:.0e} of the latents' range")
+    words = f"the calls of different requests merge, within {difference:.0e} of the latents' range"
+    return SelfCheck(True, words, _gangs_are_right(adapter, requests[0], apart[0], TOLERANCES[capabilities.dtype]))
 
 
 def _requests(capabilities: Capabilities) -> Sequence[DiffusionRequest]:
@@ -91,10 +97,47 @@ def _together(
         for call in calls:
             call.abort()
     for call in calls:
-        outcome = None if call.outcome is None else settled(call.outcome)
-        if isinstance(outcome, Exception):
-            raise outcome
-    return [call.rendered.latents for call in calls], num_shared
+        _raise_fault(call)
+    return [call.gang.rendered.latents for call in calls], num_shared
+
+
+def _gangs_are_right(
+    adapter: "StepPipeline", request: DiffusionRequest, alone: torch.Tensor | None, tolerance: float
+) -> bool:
+    """Two rows in one pipeline call, served together and one by one in turn; the first is `request`."""
+    mate = replace(request, request_id="self-check mate", params=replace(request.params, seed=9))
+    if adapter.batch_key(other := replace(mate, prompt=PROMPTS[1])) == adapter.batch_key(request):
+        mate = other
+    try:
+        latents = _as_gang(adapter, [request, mate])
+    except Exception:
+        log.warning("equal requests are not run in one pipeline call", exc_info=True)
+        return False
+    return latents is not None and _difference(latents[:1], alone) <= tolerance
+
+
+def _as_gang(adapter: "StepPipeline", requests: Sequence[DiffusionRequest]) -> torch.Tensor | None:
+    """The final latents of all."""
+    batch = Batch(adapter.batch_key(requests[0]), tuple(Row(request, 0) for request in requests))
+    calls = adapter.open_gang(batch, [_ignore] * len(requests))
+    try:
+        for turn in count():
+            missing = [call for call in calls if call.outcome is None and not call.waits]
+            if not missing:
+                break
+            adapter.advance(missing if turn % 2 else missing[:1])
+    finally:
+        for call in calls:
+            call.abort()
+    for call in calls:
+        _raise_fault(call)
+    return calls[0].gang.rendered.latents
+
+
+def _raise_fault(call: "DiffusersRowCall") -> None:
+    outcome = None if call.outcome is None else settled(call.outcome)
+    if isinstance(outcome, Exception):
+        raise outcome
 
 
 def _difference(one: torch.Tensor | None, other: torch.Tensor | None) -> float:

@@ -7,106 +7,30 @@ costs: docs/decisions/0005-step-mode.md.
 
 import functools
 import logging
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
 
-from ..adapter import Capabilities, RowCall, RowOutcome, StepHook
+from ..adapter import Capabilities, RowCall, StepHook
 from ..batch import Batch
 from ..checkpoint import RowState
 from ..config import EngineConfig
-from ..errors import ModelError, ModelLoadError, OutOfMemory
+from ..errors import ModelLoadError
 from ..params import Loras
-from ..pending import Pending
-from ..request import Row
-from ..result import Stage
+from .gang import DiffusersRowCall, Gang, GangHook
 from .merging.call import ModelCall, run_calls
 from .merging.known_texts import KnownTexts
 from .merging.leaves import CannotSplit
-from .merging.rendezvous import HeldCall, Rendezvous
+from .merging.members import join
+from .merging.rendezvous import Rendezvous
 from .merging.site import Site
-from .out_of_memory import is_out_of_memory
-from .outline import outline, zeros
-from .pipeline_call import PipelineCall
 from .self_check import self_check
 from .step_safety import denoisers_of, why_not
-from .whole import Rendered, WholePipeline
+from .whole import WholePipeline
 
 log = logging.getLogger(__name__)
-
-
-class DiffusersRowCall:
-    """A RowCall over a greenlet."""
-
-    def __init__(
-        self,
-        row: Row,
-        call: PipelineCall,
-        finish: Callable[[], Rendered],
-        *,
-        alone: bool,
-        loras: Loras,
-        known_text: Callable[[ModelCall], Any | None],
-        resume: RowState | None,
-        device: torch.device,
-    ) -> None:
-        self._row = row
-        self.loras = loras
-        self._known_text = known_text
-        self._call = call
-        self._answers: Mapping[str, Any] = {} if resume is None else resume.state["answers"]
-        self._device = device
-        self.held = HeldCall(finish, alone=alone, company=loras, known_answer=self._known_answer)
-        self.held.step()
-
-    @property
-    def outcome(self) -> RowOutcome | Pending | None:
-        if self.held.call is not None:
-            return None
-        error = self.held.raised
-        if error is None:
-            return self.rendered.outcomes[0]
-        if isinstance(error, Exception):
-            return OutOfMemory(str(error).partition("\n")[0]) if is_out_of_memory(error) else error
-        return ModelError(f"the pipeline was ended by {type(error).__name__}")
-
-    @property
-    def rendered(self) -> Rendered:
-        """Everything that the finished call gave."""
-        rendered = self.held.result
-        assert isinstance(rendered, Rendered)
-        return rendered
-
-    @property
-    def key(self) -> Hashable:
-        assert self.held.call is not None
-        return self.held.call.key
-
-    @property
-    def stage(self) -> Stage:
-        assert self.held.call is not None
-        return self.held.call.site.stage
-
-    def state(self) -> RowState | None:
-        if self._call.num_steps_done == 0:
-            return None
-        answers = {site.name: outline(answer) for site, answer in self.held.answers.items()}
-        state = {"call": self._call.state(), "answers": {**self._answers, **answers}}
-        return RowState(self._row.index, self._call.num_steps_done, state)
-
-    def _known_answer(self, call: ModelCall) -> Any | None:
-        """A text that was encoded before; zeros for the steps behind a resumed call, which nobody looks at."""
-        if not (_is_denoiser(call.site) and self._call.is_replaying):
-            return self._known_text(call)
-        return zeros(self._answers[call.site.name], self._device)
-
-    def fail(self, error: Exception) -> None:
-        self.held.fail(error)
-
-    def abort(self) -> None:
-        self.held.abort()
 
 
 class StepPipeline(WholePipeline):
@@ -116,6 +40,7 @@ class StepPipeline(WholePipeline):
         super().__init__(config, defers=defers)
         self._rendezvous: Rendezvous | None = None
         self._texts = KnownTexts(0)
+        self.has_gangs = False
 
     def load(self) -> Capabilities:
         """Raises ModelLoadError, also when step mode is demanded of a pipeline that cannot have it."""
@@ -134,6 +59,7 @@ class StepPipeline(WholePipeline):
         if not check.merges and self._config.mode == "auto":
             self._rendezvous.close()
             return self._in_request_mode(capabilities, f"{check.words}, and without merging request mode is faster")
+        self.has_gangs = check.merges and check.gangs
         if not check.merges:
             for site in self._rendezvous.sites:
                 site.mergeable = False
@@ -146,41 +72,71 @@ class StepPipeline(WholePipeline):
         return replace(capabilities, mode_reason=reason)
 
     def open(self, batch: Batch, on_step: StepHook, *, alone: bool, resume: RowState | None = None) -> DiffusersRowCall:
-        (row,) = batch.rows
+        (call,) = self._open(batch, GangHook([on_step]), alone=alone, resume=resume)
+        return call
+
+    def open_gang(self, batch: Batch, hooks: Sequence[StepHook]) -> Sequence[DiffusersRowCall]:
+        return self._open(batch, GangHook(hooks), alone=False, resume=None)
+
+    def _open(
+        self, batch: Batch, on_step: GangHook, *, alone: bool, resume: RowState | None
+    ) -> Sequence[DiffusersRowCall]:
         call = self._call(batch, on_step, None if resume is None else resume.state["call"])
-        finish = functools.partial(self._finish, batch, call)
         loras = batch.key.loras
-        self._within_memory(1, lambda: self._loras.activate(loras))
-        return DiffusersRowCall(
-            row,
+        self._within_memory(len(batch.rows), lambda: self._loras.activate(loras))
+        gang = Gang(
+            batch.rows,
             call,
-            finish,
+            on_step.left,
+            functools.partial(self._finish, batch, call),
             alone=alone,
             loras=loras,
-            known_text=lambda call: self._texts.get(self._texts.question(call, self._loras.stamp(loras))),
+            known_text=lambda call: self._known_text(call, loras),
             resume=resume,
             device=self._device,
         )
+        return [DiffusersRowCall(gang, member) for member in range(len(batch.rows))]
 
     def advance(self, calls: Sequence[RowCall]) -> None:
         """Rows of one forward have the same LoRAs, which then also serve what the rows do until their next call."""
-        rows = [call for call in calls if isinstance(call, DiffusersRowCall)]
-        held = [row.held for row in rows]
-        model_calls = [one.call for one in held if one.call is not None]
-        assert len(model_calls) == len(calls)
+        members: dict[Gang, list[int]] = {}
+        for call in calls:
+            assert isinstance(call, DiffusersRowCall)
+            members.setdefault(call.gang, []).append(call.member)
+        model_calls = [gang.call_of(some) for gang, some in members.items()]
+        loras = next(iter(members)).loras
         try:
-            self._within_memory(len(calls), lambda: self._loras.activate(rows[0].loras))
-            answers = self._within_memory(len(calls), lambda: self._answer(model_calls, rows[0].loras))
+            self._within_memory(len(calls), lambda: self._loras.activate(loras))
+            answers = self._within_memory(len(calls), lambda: self._answer(model_calls, loras))
         except CannotSplit as error:
             site = model_calls[0].site
             log.warning("%s is not merged any more: its output has %s", site.name, error)
             site.mergeable = False
             raise
-        for one, answer in zip(held, answers, strict=True):
-            one.step(answer)
+        for (gang, some), answer in zip(members.items(), answers, strict=True):
+            gang.answer(some, answer)
+
+    def _known_text(self, call: ModelCall, loras: Loras) -> Any | None:
+        """Of a gang: only if each of its texts is known."""
+        if not self._texts.keeps(call):
+            return None
+        known = [self._texts.get(self._texts.question(one, self._loras.stamp(loras))) for one in call.each()]
+        if any(answer is None for answer in known):
+            return None
+        return known[0] if len(known) == 1 else join(known, call.layout)
 
     def _answer(self, calls: Sequence[ModelCall], loras: Loras) -> Sequence[Any]:
         """Of calls that may share a forward. If all ask the same of a text encoder it is asked once, or not at all."""
+        if not self._texts.keeps(calls[0]):
+            return run_calls(calls)
+        each = [call.each() for call in calls]
+        answers = iter(self._answer_texts([one for some in each for one in some], loras))
+        return [
+            next(answers) if len(some) == 1 else join([next(answers) for _ in some], call.layout)
+            for call, some in zip(calls, each, strict=True)
+        ]
+
+    def _answer_texts(self, calls: Sequence[ModelCall], loras: Loras) -> Sequence[Any]:
         questions = {self._texts.question(call, self._loras.stamp(loras)) for call in calls}
         question = questions.pop()
         if question is None or questions:
@@ -217,7 +173,3 @@ class StepPipeline(WholePipeline):
                     seen.add(id(module))
                     yield Site.of(name, module, "encode", "encoding", mergeable=False)
                     yield Site.of(name, module, "decode", "decoding")
-
-
-def _is_denoiser(site: Site) -> bool:
-    return site.stage == "denoising"

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from engine import DiffusionRequest
-from engine.adapter import Output, RowCall
+from engine.adapter import Output, RowCall, StepHook
 from engine.adapters.stepwise import StepPipeline
 from engine.batch import Batch
 from engine.request import Row
@@ -64,3 +64,27 @@ def difference(family: Family, one: Floats, other: Floats) -> float:
     assert one.shape == other.shape
     scale = max(float(np.abs(one).max()), 1e-12) if "duration_s" in family.params else 1.0
     return float(np.abs(one - other).max()) / scale
+
+
+def open_gang(adapter: StepPipeline, wanted: Sequence[DiffusionRequest]) -> Sequence[RowCall]:
+    """One pipeline call for requests that are equal in what a call has one of."""
+    (key,) = {adapter.batch_key(one) for one in wanted}
+    hooks: list[StepHook] = [lambda *_: None] * len(wanted)
+    return adapter.open_gang(Batch(key, tuple(Row(one, 0) for one in wanted)), hooks)
+
+
+def serve_calls(adapter: StepPipeline, calls: Sequence[RowCall], at_most: Sequence[int] = (8,)) -> list[int]:
+    """Longest unserved first, in turns of at most so many; how many rows shared each denoise forward."""
+    served = dict.fromkeys(calls, -1)
+    forwards: list[int] = []
+    turn = 0
+    while ready := [call for call in calls if call.outcome is None and not call.waits]:
+        first = min(ready, key=lambda call: (call.stage == "denoising", served[call]))
+        group = [call for call in ready if call.key == first.key]
+        if first.stage == "denoising":
+            group = group[: at_most[turn % len(at_most)]]
+            forwards.append(len(group))
+            turn += 1
+        served |= dict.fromkeys(group, turn)
+        adapter.advance(group)
+    return forwards

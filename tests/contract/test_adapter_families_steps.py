@@ -10,9 +10,10 @@ import pytest
 
 from engine import DiffusionRequest, EngineConfig, testing_pipelines
 from engine.adapter import Capabilities
+from engine.adapters.row_rules import SEES_PADDING
 from engine.adapters.stepwise import StepPipeline
 from tests.contract.families import FAMILIES, PROMPTS, Family
-from tests.contract.serving import Floats, denoised, difference, one_row, run_alone, serve
+from tests.contract.serving import Floats, denoised, difference, one_row, open_gang, run_alone, serve, serve_calls
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -101,6 +102,26 @@ def test_joined_rows_in_bfloat16_differ_by_its_rounding_only(
     assert max(denoised(serve(adapter, requests(family)))) == 3
     adapter.close()
     assert max(difference(family, alone[one], raws[one]) for one in alone) <= BF16_TOLERANCE
+
+
+def test_equal_requests_in_one_call_are_what_they_are_alone(model: Model, raws: dict[str, Floats]) -> None:
+    """Now all together and now one by one, beside a request of other steps that shares their forwards."""
+    assert model.adapter.has_gangs
+    prompts = (
+        (PROMPTS[1],) * 3 if model.capabilities.model_class in SEES_PADDING else (PROMPTS[0], PROMPTS[1], PROMPTS[3])
+    )
+    gang = [model.family.request(f"g{k}", prompt, seed=k, num_inference_steps=3) for k, prompt in enumerate(prompts)]
+    other = model.family.request("other", PROMPTS[1], seed=9, num_inference_steps=4, guidance_scale=3.0)
+    alone = {}
+    for one in (*gang, other):
+        run_alone(model.adapter, one)
+        alone[one.request_id] = raws.pop(one.request_id)
+    calls = open_gang(model.adapter, gang)
+    single = model.adapter.open(one_row(model.adapter, other), lambda *_: None, alone=False)
+    forwards = serve_calls(model.adapter, [*calls, single], at_most=(8, 8, 1, 2))
+    assert max(forwards) == 4
+    for one in (*gang, other):
+        assert difference(model.family, alone[one.request_id], raws[one.request_id]) <= model.family.tolerance
 
 
 def test_held_but_not_merged_it_is_plain_diffusers_to_the_last_bit(model: Model, raws: dict[str, Floats]) -> None:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.adapters.merging.call import ModelCall, merged, read_again, read_call, run_calls
 from engine.adapters.merging.content import Contents
-from engine.adapters.merging.leaves import CannotSplit, split
+from engine.adapters.merging.leaves import CannotSplit, Layout, split
 from engine.adapters.merging.rendezvous import CallAborted, HeldCall, Rendezvous
 from engine.adapters.merging.rules import TextPadding
 from engine.adapters.merging.site import Site
@@ -102,7 +102,7 @@ def test_equal_keys_collate_and_every_call_gets_its_own(drawn: list[dict[str, An
             assert torch.equal(deep["deep"], sample - 1)
         if len(group) > 1:
             seen = module.seen[-1]
-            num_rows = group[0].rows * len(group)
+            num_rows = group[0].layout.rows * len(group)
             assert len(seen["sample"]) == num_rows
             assert seen["timestep"].shape == (num_rows,)
             if "text" in seen:
@@ -119,12 +119,7 @@ def test_reading_again_says_what_reading_says(one: dict[str, Any], other: dict[s
     again = read_again(before, arguments)
     if again is not None:
         fresh = read_call(where, arguments, contents)
-        assert (again.key, again.rows, again.by_list, again.padded) == (
-            fresh.key,
-            fresh.rows,
-            fresh.by_list,
-            fresh.padded,
-        )
+        assert (again.key, again.layout, again.padded) == (fresh.key, fresh.layout, fresh.padded)
 
 
 def test_rows_are_merged_index_major() -> None:
@@ -193,9 +188,9 @@ def test_lists_are_rows_only_for_a_model_that_takes_lists() -> None:
 
 def test_an_output_without_rows_cannot_be_split() -> None:
     with pytest.raises(CannotSplit, match="shape"):
-        split((torch.zeros(3, 2),), rows=1, calls=2, by_list=False)
+        split((torch.zeros(3, 2),), [Layout(1)] * 2)
     with pytest.raises(CannotSplit, match="object"):
-        split((object(),), rows=1, calls=2, by_list=False)
+        split((object(),), [Layout(1)] * 2)
 
 
 class TestHolding:

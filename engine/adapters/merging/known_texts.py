@@ -24,9 +24,13 @@ class KnownTexts:
         self._answers: OrderedDict[Hashable, tuple[Any, int]] = OrderedDict()
         self._num_bytes = 0
 
+    def keeps(self, call: ModelCall) -> bool:
+        """Whether answers to such calls may be kept at all."""
+        return self._max_bytes > 0 and call.site.stage == "encoding" and call.site.method == "forward"
+
     def question(self, call: ModelCall, state: Hashable) -> Hashable | None:
         """Equal for calls of the same model in the same `state` with the same bits; None for what is not kept."""
-        if self._max_bytes == 0 or call.site.stage != "encoding" or call.site.method != "forward":
+        if not self.keeps(call):
             return None
         try:
             return call.site, state, self._content(call.arguments)

@@ -16,11 +16,11 @@ def can_pad(arguments: Mapping[str, Any], padding: TextPadding, rows: int) -> bo
     return mask is None or (isinstance(mask, torch.Tensor) and mask.shape == text.shape[:2])
 
 
-def padding_key(arguments: Mapping[str, Any], padding: TextPadding) -> Hashable:
+def padding_key(arguments: Mapping[str, Any], padding: TextPadding, members: int = 1) -> Hashable:
     """What must be equal for two texts to be padded to one length: all but the length."""
     text = arguments[padding.text]
     lengths = None if padding.lengths is None else arguments.get(padding.lengths)
-    return padding, text.dtype, text.shape[2], None if lengths is None else len(lengths)
+    return padding, text.dtype, text.shape[2], None if lengths is None else len(lengths) / members
 
 
 def pad_texts(calls: Sequence[Mapping[str, Any]], paddings: Sequence[TextPadding]) -> list[dict[str, Any]]:

@@ -44,7 +44,14 @@ class Rendezvous:
         before = current.calls.get(site)
         call = None if before is None else read_again(before, arguments)
         if call is None:
-            call = read_call(site, arguments, self._contents, alone=current.alone, company=current.company)
+            call = read_call(
+                site,
+                arguments,
+                self._contents,
+                alone=current.alone,
+                company=current.company,
+                members=current.members,
+            )
         current.calls[site] = call
         return current.answer(call)
 
@@ -66,15 +73,17 @@ class HeldCall(greenlet.greenlet):
         *,
         alone: bool = False,
         company: Hashable = None,
+        members: int = 1,
         known_answer: Callable[[ModelCall], Any | None] = lambda call: None,
     ) -> None:
         """Its model calls merge with those of equal `company` only, `alone` with none. One with a known answer is not
-        held at all."""
+        held at all. Each call is for so many `members`."""
         super().__init__(run=self._main)
         self._function = function
         self._known_answer = known_answer
         self.alone = alone
         self.company = company
+        self.members = members
         #: the last call at each site, and each denoiser's last answer
         self.calls: dict[Site, ModelCall] = {}
         self.answers: dict[Site, Any] = {}

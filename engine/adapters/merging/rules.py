@@ -14,6 +14,22 @@ CLOCKS = frozenset({"timestep", "timesteps", "t"})
 #: Tables without a row dimension, even where their first side happens to equal the number of rows.
 TABLES = frozenset({"img_ids", "txt_ids", "image_rotary_emb", "freqs_cis", "rotary_emb", "latent_image_ids", "ofs"})
 
+#: What a pipeline makes once and hands over at every step as it is: what is merged of it is kept for the next step.
+REPEATED = frozenset(
+    {
+        "encoder_hidden_states",
+        "encoder_hidden_states_1",
+        "encoder_hidden_states_image",
+        "encoder_attention_mask",
+        "encoder_attention_mask_1",
+        "encoder_hidden_states_mask",
+        "pooled_projections",
+        "text_embeds",
+        "time_ids",
+        "guidance",
+    }
+)
+
 #: Parts of an output that no pipeline reads and that cannot be split: a language model's cache of keys and values.
 UNREAD = (transformers.Cache,)
 

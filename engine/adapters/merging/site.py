@@ -3,12 +3,13 @@
 import functools
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
 from ...result import Stage
+from .kept import Kept
 from .rules import GENERATOR_UNUSED, PADDED_TEXTS, TextPadding
 
 
@@ -27,6 +28,7 @@ class Site:
     ignored: frozenset[str] = frozenset()
     #: the method that the module itself had in place of its class's, which `patch` displaces
     own: Callable[..., Any] | None = None
+    merged: Kept = field(default_factory=Kept)
 
     @classmethod
     def of(
@@ -72,6 +74,7 @@ class Site:
         vars(self.module)[self.method] = held
 
     def restore(self) -> None:
+        self.merged.clear()
         vars(self.module).pop(self.method, None)
         if self.own is not None:
             vars(self.module)[self.method] = self.own
