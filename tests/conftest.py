@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ _numbers = itertools.count()
 
 # Here and in every process that a test starts: tests share few cores, where a second thread of OpenMP only waits.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# A shell has what it runs in the background ignore Ctrl-C, and so would do every process that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # A run that decides about a merge must not depend on luck; elsewhere hypothesis goes on looking.
 hypothesis.settings.register_profile("ci", derandomize=True)
