@@ -62,7 +62,7 @@ def test_a_rescuer_that_is_killed_at_its_work_holds_no_other_up(settings: Settin
     """Report taskiq-redis#131: a lock of the reclaimer outlived it, and nobody reclaimed any more."""
     with fleet(settings, tmp_path / "n", fake="step_ms=20") as running:
         doomed = running.start_worker("doomed")
-        jobs = [running.submit(num_inference_steps=100) for _ in range(3)]
+        jobs = [running.submit(num_inference_steps=250) for _ in range(3)]
         running.wait_step(jobs[0], 2)
         doomed.send(signal.SIGKILL)
         eventually(lambda: doomed.returncode is not None, 10, "it is dead")

@@ -56,7 +56,7 @@ def test_the_curl_of_the_readme(at: Stand, tmp_path: Path) -> None:
     assert len(others) == 4
 
     def answer(command: str) -> str:
-        command = command.replace("localhost:8000", at.url).replace(
+        command = command.replace("$SAFELIGHT_URL", at.url).replace(
             "curl ", f"curl -m 30 -H 'Authorization: Bearer {KEY}' "
         )
         done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, cwd=tmp_path)

@@ -77,3 +77,10 @@ def test_the_picture_is_that_of_one_device(model: str, parallel: Parallel, most_
         with pytest.raises(EngineDead):
             engine.submit(request("later", height=32, width=32))
     assert is_gone(follower.process.pid)
+
+
+@pytest.mark.parametrize("tensor", [torch.arange(4.0)[::2][:1], torch.empty(0), torch.arange(6).reshape(2, 3)])
+def test_every_contiguous_tensor_has_its_bytes(tensor: torch.Tensor) -> None:
+    """Also a lone element with a stride of its own, as a timestep is that was cut out of all of them."""
+    assert tensor.is_contiguous()
+    assert bytes(bits(tensor).tolist()) == tensor.numpy().tobytes()

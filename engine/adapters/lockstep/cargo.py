@@ -36,5 +36,6 @@ def unstow(plan: Any, receive: Callable[[torch.dtype, list[int], bool], torch.Te
 
 
 def bits(tensor: torch.Tensor) -> torch.Tensor:
-    """A flat view of its bytes, which every back end can send, whatever they mean."""
-    return tensor.reshape(-1).view(torch.uint8)
+    """A flat view of the bytes of a contiguous tensor, which every back end can send, whatever they mean."""
+    # A lone element counts as contiguous whatever its stride, which the view of bytes does not take.
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
