@@ -91,7 +91,11 @@ class Client(OperatorCalls):
         return created[0]
 
     def submit_many(self, requests: Iterable[RequestLike], *, tenant: str | None = None) -> list[Job]:
-        """All or none: each is checked first, and if the queue fills up on the way, those before are aborted."""
+        """All or none: each is checked first, and if the queue fills up on the way, those before are aborted.
+
+        `StoreUnavailable` leaves it open, as an answer may be lost after the jobs were made: a hundred at a time are
+        sent, and what arrived is run. Give them a `group` of their own, and `list` or `abort_group` finds them.
+        """
         with self._tracing.span("submit", kind="producer") as span:
             jobs = [new_job(request, self.models, tenant=tenant or self.tenant) for request in requests]
             span.set("safelight.num_jobs", len(jobs))
