@@ -18,6 +18,7 @@ from tasks.job import Job
 from tasks.models import Models, load_models
 from tasks.operator_client import AsyncOperatorCalls
 from tasks.quotas import DEFAULT_TENANT, check_tenant, load_quotas
+from tasks.result_links import ResultLinks
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
@@ -53,6 +54,7 @@ class AsyncClient(AsyncOperatorCalls):
         )
         self._hinter = Hinter(self.settings)
         self._webhooks = AsyncWebhookQueue(self._redis, self.settings.key_prefix)
+        self._links = ResultLinks(self.settings)
 
     async def submit(
         self,
@@ -154,11 +156,7 @@ class AsyncClient(AsyncOperatorCalls):
         return await self.store.abort_group(group)
 
     async def result_urls(self, job_id: str, expires_s: int = 3_600) -> list[str]:
-        from tasks.artifacts import ArtifactStore  # boto3 is slow to import, and most producers never need it
-
-        outputs = (await self.store.get(job_id)).outputs
-        artifacts = ArtifactStore(self.settings) if outputs else None
-        return [artifacts.presign(output.uri, expires_s) for output in outputs] if artifacts else []
+        return await asyncio.to_thread(self._links.urls, (await self.store.get(job_id)).outputs, expires_s)
 
     async def replay(self, job_id: str, *, tenant: str | None = None) -> Job:
         return (await self.create((await self.store.get(job_id)).request, tenant=tenant)).job

@@ -16,6 +16,7 @@ from tasks.models import Models, load_models
 from tasks.operator_client import OperatorCalls
 from tasks.quotas import DEFAULT_TENANT, check_tenant, load_quotas
 from tasks.redis_store import RedisJobStore
+from tasks.result_links import ResultLinks
 from tasks.settings import Settings, read_settings
 from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
@@ -58,6 +59,7 @@ class Client(OperatorCalls):
         )
         self._hinter = Hinter(self.settings)
         self._webhooks = WebhookQueue(self._redis, self.settings.key_prefix)
+        self._links = ResultLinks(self.settings)
 
     def submit(
         self,
@@ -175,11 +177,7 @@ class Client(OperatorCalls):
 
     def result_urls(self, job_id: str, expires_s: int = 3_600) -> list[str]:
         """A presigned URL for each output so far. Raises `UnknownJob`."""
-        from tasks.artifacts import ArtifactStore  # boto3 is slow to import, and most producers never need it
-
-        outputs = self.store.get(job_id).outputs
-        artifacts = ArtifactStore(self.settings) if outputs else None
-        return [artifacts.presign(output.uri, expires_s) for output in outputs] if artifacts else []
+        return self._links.urls(self.store.get(job_id).outputs, expires_s)
 
     def replay(self, job_id: str, *, tenant: str | None = None) -> Job:
         """A new job of the same resolved request. Raises `UnknownJob`, and as `create` does."""
