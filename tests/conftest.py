@@ -22,10 +22,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # A shell has what it runs in the background ignore Ctrl-C, and so would do every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Machines are busy, and the first run of a clone builds tables of characters: to take long is no fault.
+patient = hypothesis.settings(deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow])
+hypothesis.settings.register_profile("patient", patient)
 # A run that decides about a merge must not depend on luck; elsewhere hypothesis goes on looking.
-hypothesis.settings.register_profile("ci", derandomize=True)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("ci")
+hypothesis.settings.register_profile("ci", patient, derandomize=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "patient")
 
 
 @pytest.fixture(scope="session")
