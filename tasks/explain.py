@@ -243,7 +243,9 @@ def lines(explanation: Explanation) -> Iterator[str]:
         yield "  until the result: nobody can tell yet" if eta_s is None else f"  until the result: about {eta_s:.1f} s"
     for group in explanation.running:
         shares = "it could share with" if not group.differs_in else f"differ in {', '.join(group.differs_in)}"
-        yield f"  {group.worker}: {group.rows} rows run that {shares}"
+        if not group.differs_in and explanation.status is JobStatus.RUNNING:
+            shares = "can share a forward, its own among them"
+        yield f"  {group.worker}: rows under way that {shares}: {group.rows}"
     if (batching := explanation.batching) is not None:
         rows = f"{batching.rows_mean:.1f} rows on average, {batching.rows_max} at most"
         yield f"  in each forward: {rows}, its own among them"

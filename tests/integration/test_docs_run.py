@@ -66,7 +66,7 @@ def test_the_curl_of_the_readme(at: Stand, tmp_path: Path) -> None:
     head, _, body = answer(first).replace("\r", "").partition("\n\n")
     job = json.loads(body)
     assert " 202 " in head.splitlines()[0] and f"/v1/jobs/{job['id']}" in head
-    abort, events, wait, output = (command.replace("JOB_ID", job["id"]) for command in others)
+    events, wait, output, abort = (command.replace("JOB_ID", job["id"]) for command in others)
     assert "event: done" in answer(events)
     assert json.loads(answer(wait))["status"] == "succeeded"
     answer(output)
