@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +18,17 @@ if TYPE_CHECKING:
     from tasks.models import Models
 
 _MAX_REQUESTS = 10_000
+#: Of a file; devices and pipes may never end.
+_MAX_BYTES = 64 * 2**20
 
 
 def text_of(path: str, option: str) -> str:
     """A file, or standard input for `-`. Raises `ConfigError` that names the option."""
     try:
-        body = sys.stdin.buffer.read() if path == "-" else Path(path).read_bytes()
+        with nullcontext(sys.stdin.buffer) if path == "-" else Path(path).open("rb") as file:
+            body = file.read(_MAX_BYTES + 1)
+        if len(body) > _MAX_BYTES:
+            raise ConfigError(f"{option}: {path} has more than {_MAX_BYTES} bytes")
         return body.decode("utf-8-sig")
     except OSError as error:
         raise ConfigError(f"{option}: cannot read {path}: {error.strerror}") from None

@@ -12,6 +12,7 @@ from tasks.cli.exits import code_of_statuses
 from tasks.cli.output import AsJson, job_line, print_job, print_json, screen_width
 from tasks.cli.previews import WithPreview
 from tasks.cli.watch import AbortOnInterrupt, Following, Output, see_through
+from tasks.errors import UnknownJob
 
 JobId = Annotated[
     str, typer.Argument(metavar="ID", help="The id that `submit` printed.", autocompletion=complete.job_ids)
@@ -68,13 +69,22 @@ def abort(
     """
     if not job_id and group is None:
         raise typer.BadParameter("name at least one job, or a --group")
+    unknown: list[str] = []
     with open_client() as client:
-        ids = [*(job_id or ()), *(client.abort_group(group) if group is not None else ())]
-        jobs = [client.abort(each) for each in ids]
-    for job in jobs:
-        print_json(job.to_json()) if as_json else print(_abort_line(job))
-    if not jobs:
+        ids = [*(client.abort_group(group) if group is not None else ()), *(job_id or ())]
+        for each in ids:
+            try:
+                job = client.abort(each)
+            except UnknownJob as error:  # the others are to end all the same
+                unknown.append(str(error))
+                continue
+            print_json(job.to_json()) if as_json else print(_abort_line(job))
+    if not ids:
         note(f"no live job in group {group}")
+    for words in unknown:
+        note(f"safelight: {words}")
+    if unknown:
+        raise typer.Exit(1)
 
 
 def _abort_line(job: Any) -> str:

@@ -22,10 +22,12 @@ def image_uri(field: str, text: str) -> str:
         return text
     path = Path(text)
     try:
-        size = path.stat().st_size
-        if size > MAX_FILE_BYTES:
+        with path.open("rb") as file:  # devices and pipes have no size
+            data = file.read(MAX_FILE_BYTES + 1)
+        if len(data) > MAX_FILE_BYTES:
+            size = max(len(data), path.stat().st_size)
             raise InvalidRequest(field, f"{text} is {size} bytes; at most {MAX_FILE_BYTES} go along with a request")
-        body = base64.b64encode(path.read_bytes()).decode("ascii")
+        body = base64.b64encode(data).decode("ascii")
     except OSError as error:
         raise InvalidRequest(field, f"cannot read {text}: {error.strerror}") from None
     return f"data:{mimetypes.guess_type(path.name)[0] or 'application/octet-stream'};base64,{body}"

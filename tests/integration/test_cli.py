@@ -194,6 +194,12 @@ def test_watch_json_comes_as_jobs_end(cli: Cli, client: Client, settings: Settin
     assert said.err == ""
 
 
+@pytest.mark.parametrize("option", ["--image", "--prompt-file", "--batch"])
+def test_a_file_without_an_end_is_refused(cli: Cli, option: str) -> None:
+    said = cli("submit", *(["x"] if option == "--image" else []), option, "/dev/zero")
+    assert said.code == 2 and "bytes" in said.err
+
+
 def test_abort_by_id_and_group(cli: Cli, client: Client) -> None:
     first = client.submit(prompt="1").id
     grouped = {client.submit(prompt="2", group="g").id, client.submit(prompt="3", group="g").id}
@@ -203,6 +209,14 @@ def test_abort_by_id_and_group(cli: Cli, client: Client) -> None:
     assert said.code == 0
     assert {job["id"]: job["status"] for job in said.lines} == dict.fromkeys(grouped, "aborted")
     assert cli("abort", "--group", "g").code == 0
+
+
+def test_an_unknown_job_keeps_no_other_from_its_end(cli: Cli, client: Client) -> None:
+    first, last = (client.submit(prompt="x").id for _ in range(2))
+    grouped = client.submit(prompt="x", group="g").id
+    said = cli("abort", first, "nope", last, "--group", "g")
+    assert said.code == 1 and "no job 'nope'" in said.err
+    assert sorted(said.out.splitlines()) == sorted(f"{each}  aborted" for each in (first, last, grouped))
 
 
 def test_abort_of_a_running_job_is_a_wish(cli: Cli, client: Client) -> None:
