@@ -10,9 +10,9 @@ from typing import Any
 
 from api_stub.backend import Backend
 from tasks.errors import InvalidRequest, SafelightError, StoreUnavailable, UnknownJob
+from tasks.event_codec import event_order
 from tasks.job import Job
 from tasks.store import Event
-from tasks.store_codec import event_order
 
 HEARTBEAT_S = 15.0
 RECONNECT_MS = 2_000

@@ -7,8 +7,8 @@ import contextlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Protocol
 
+from tasks.event_codec import event_order
 from tasks.store import Event
-from tasks.store_codec import event_order
 
 #: Streams of one read; more have readers of their own.
 MAX_STREAMS = 500

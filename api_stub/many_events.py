@@ -15,9 +15,9 @@ from api_stub.backend import Backend, backend_of
 from api_stub.brief import brief
 from api_stub.openapi import MANY_EVENTS, problems
 from tasks.errors import InvalidRequest, StoreUnavailable, UnknownJob
+from tasks.event_codec import first_event
 from tasks.ids import is_job_id
 from tasks.store import Event
-from tasks.store_codec import first_event
 
 MAX_IDS = 100
 router = APIRouter(prefix="/v1/events", tags=["jobs"])

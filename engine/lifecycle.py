@@ -1,7 +1,12 @@
 """Where an engine stands, and the only moves there are."""
 
 import threading
+from collections.abc import Callable
+from concurrent.futures import Future
 from enum import Enum
+
+from .adapter import Capabilities
+from .errors import EngineClosed
 
 
 class State(Enum):
@@ -47,3 +52,26 @@ class Lifecycle:
             if allowed:
                 self._state = to
             return allowed
+
+    def live(
+        self,
+        ready: Future[Capabilities],
+        load: Callable[[], Capabilities | None],
+        serve: Callable[[], None],
+        tear_down: Callable[[BaseException | None], None],
+    ) -> None:
+        """The whole life of an engine's thread. `load` gives None if the engine was closed meanwhile.
+
+        `tear_down` hears what it ended of. `ready` gets the capabilities, or the error that kept it from loading.
+        """
+        cause: BaseException | None = None
+        try:
+            capabilities = load()
+            if capabilities is not None and self.move(State.RUNNING):
+                ready.set_result(capabilities)
+                serve()
+        except BaseException as error:
+            cause = error
+        tear_down(cause)
+        if not ready.done():
+            ready.set_exception(cause or EngineClosed("the engine was closed while it loaded"))

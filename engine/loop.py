@@ -100,17 +100,7 @@ class DeviceLoop:
 
     def run(self, ready: Future[Capabilities]) -> None:
         """Load, serve, tidy up. `ready` gets the model's capabilities, or the error that kept it from loading."""
-        cause: BaseException | None = None
-        try:
-            capabilities = self._capabilities = self._load()
-            if self._lifecycle.move(State.RUNNING):
-                ready.set_result(capabilities)
-                self._serve()
-        except BaseException as error:
-            cause = error
-        self._tear_down(cause)
-        if not ready.done():
-            ready.set_exception(cause or EngineClosed("the engine was closed while it loaded"))
+        self._lifecycle.live(ready, self._load, self._serve, self._tear_down)
 
     def _load(self) -> Capabilities:
         capabilities = self._adapter.load()
@@ -119,8 +109,11 @@ class DeviceLoop:
         elif capabilities.max_rows is not None:
             self._limit(capabilities.max_rows)
         log.info("%s is served in %s mode: %s", self._config.model, capabilities.mode, capabilities.mode_reason)
-        if not self._config.warmup:
-            return capabilities
+        self._capabilities = self._warm(capabilities) if self._config.warmup else capabilities
+        return self._capabilities
+
+    def _warm(self, capabilities: Capabilities) -> Capabilities:
+        """With what a row took of the device while it ran."""
         peak = PeakMemory(capabilities.device)
         warm_up(self._adapter, capabilities)
         weights = capabilities.memory_bytes

@@ -146,15 +146,16 @@ class StepScheduler:
 
         Nobody overtakes a higher priority, nor a request that joins have passed `max_passes` times already.
         """
-        waiting = [entry for entry in islice(self._waiting, self._policy.look_ahead) if entry.rows_left]
-        if not waiting or any(slot.request.solo for slot in self.running):
+        first = next((entry for entry in self._waiting if entry.rows_left), None)
+        if first is None or any(slot.request.solo for slot in self.running):
             return None
-        first, active = waiting[0], self.active
+        active = self.active
         if first.request.solo:
             return None if self.running else first
         if len(active) >= self._max_rows:
             return first if self._make_room(first) else None
         kin = {slot.entry.key.footprint for slot in active}
+        waiting = [entry for entry in islice(self._waiting, self._policy.look_ahead) if entry.rows_left]
         for at, entry in enumerate(waiting):
             if entry.request.solo or entry.request.priority < first.request.priority:
                 break

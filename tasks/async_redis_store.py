@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import redis
 import redis.asyncio
 
-from tasks import operator_codec
+from tasks import event_codec, operator_codec
 from tasks import store_codec as codec
 from tasks.connection import BLOCK_SLICE_S, explain, where
 from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter
@@ -95,16 +95,16 @@ class AsyncRedisJobStore:
         streams: dict[Any, Any] = {f"{self._prefix}events:{job_id}": event_id for job_id, event_id in after.items()}
         reply = await self._guarded(self._client.xread(streams, block=max(1, int(block_s * 1000))))
         start = len(self._prefix) + len("events:")
-        return [(key[start:], event) for key, event in codec.decode_streams(reply)]
+        return [(key[start:], event) for key, event in event_codec.decode_streams(reply)]
 
     async def _read(self, job_id: str, after: str, block_s: float) -> Sequence[Event]:
         key = f"{self._prefix}events:{job_id}"
         block_ms = max(1, int(block_s * 1000)) if block_s else None
-        return codec.decode_events(await self._guarded(self._client.xread({key: after}, block=block_ms)))
+        return event_codec.decode_events(await self._guarded(self._client.xread({key: after}, block=block_ms)))
 
     async def _unwritten(self, job_id: str, after: str) -> Sequence[Event]:
         key = f"{self._prefix}job:{job_id}"
-        return codec.unwritten(await self._guarded(self._client.hmget(key, codec.EVENT_FIELDS)), after)
+        return event_codec.unwritten(await self._guarded(self._client.hmget(key, event_codec.EVENT_FIELDS)), after)
 
     async def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
         return await self._run(codec.queues(models))

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import redis
 
-from tasks import operator_codec
+from tasks import event_codec, operator_codec
 from tasks import store_codec as codec
 from tasks.broker_queues import depths, queue_lists
 from tasks.connection import BLOCK_SLICE_S, connect, explain, where
@@ -125,16 +125,16 @@ class RedisJobStore:
         block_ms = max(1, int(min(block_s, BLOCK_SLICE_S) * 1000))
         reply = self._guarded(lambda: self._client.xread(streams, block=block_ms))
         start = len(self._prefix) + len("events:")
-        return [(key[start:], event) for key, event in codec.decode_streams(reply)]
+        return [(key[start:], event) for key, event in event_codec.decode_streams(reply)]
 
     def _read(self, job_id: str, after: str, block_s: float) -> Sequence[Event]:
         key = f"{self._prefix}events:{job_id}"
         block_ms = max(1, int(block_s * 1000)) if block_s else None
-        return codec.decode_events(self._guarded(lambda: self._client.xread({key: after}, block=block_ms)))
+        return event_codec.decode_events(self._guarded(lambda: self._client.xread({key: after}, block=block_ms)))
 
     def _unwritten(self, job_id: str, after: str) -> Sequence[Event]:
         key = f"{self._prefix}job:{job_id}"
-        return codec.unwritten(self._guarded(lambda: self._client.hmget(key, codec.EVENT_FIELDS)), after)
+        return event_codec.unwritten(self._guarded(lambda: self._client.hmget(key, event_codec.EVENT_FIELDS)), after)
 
     # -- the worker's side --------------------------------------------------------------------------------------
 

@@ -21,7 +21,7 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
                           job ends, unless it is a dead letter
   events:{id}     stream  status, progress, preview, done; MAXLEN ~ 256; goes EVENTS_TTL after the end. There is none while the
                           job waits for the first time, as a stream takes 4 KiB: readers make up its `queued` from the record
-                          (`unwritten` in tasks/store_codec.py), and the first move writes it down with that very id
+                          (`unwritten` in tasks/event_codec.py), and the first move writes it down with that very id
   abort:{id}      string  the durable wish to abort; an outside program may SET it. Deleted when the job ends, and without a
                           TTL until then: a Redis that evicts keys with one must not forget it
   idem:{key}      string  job id of an idempotency key; PX ttl_ms

@@ -12,7 +12,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
-import json
 import sys
 import tempfile
 import time
@@ -22,9 +21,10 @@ from typing import Any, Protocol
 
 from bench.peers import tables
 from bench.peers.abort_figures import Step, Trial, judge, outcome, parse_steps
+from bench.peers.command import show
 from bench.peers.doors import Door, SafelightDoor, open_door
 from bench.peers.load import SIZES, WARM_UPS, names, save_model, warm_up
-from bench.peers.systems import HTTP, NAMES, Place, end_on_sigterm, running
+from bench.peers.systems import HTTP, NAMES, Place, running
 from bench.peers.trace import Wanted
 
 #: a row has begun for good
@@ -215,12 +215,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    options = parse()
-    end_on_sigterm()
-    text, record = run(options)
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    print(text)
+    show(parse(), run)
 
 
 if __name__ == "__main__":

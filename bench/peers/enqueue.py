@@ -21,8 +21,9 @@ from typing import Any
 import redis
 
 from bench.peers import tables
+from bench.peers.command import show
 from bench.peers.enqueue_figures import Cost, middle
-from bench.peers.systems import PEERS_PYTHON, ROOT, end_on_sigterm
+from bench.peers.systems import PEERS_PYTHON, ROOT
 from tasks.local.servers import start_redis
 
 ARQ_PYTHON = PEERS_PYTHON.parents[1] / "arq" / "bin" / "python"
@@ -100,12 +101,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    options = parse()
-    end_on_sigterm()
-    text, record = run(options)
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    print(text)
+    show(parse(), run)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,6 @@ import argparse
 import asyncio
 import contextlib
 import io
-import json
 import sys
 import tempfile
 import time
@@ -27,9 +26,10 @@ import numpy as np
 from PIL import Image
 
 from bench.peers import figures, tables, trace
+from bench.peers.command import show
 from bench.peers.doors import Door, open_door
 from bench.peers.model import Model
-from bench.peers.systems import NAMES, Place, Running, end_on_sigterm, running
+from bench.peers.systems import NAMES, Place, Running, running
 from bench.peers.usage import snapshot, spent
 
 RATES = (0.5, 1.0, 1.8, 3.0)
@@ -173,12 +173,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def main() -> None:
-    options = parse()
-    end_on_sigterm()
-    text, record = run(options)
-    if options.json:
-        options.json.write_text(json.dumps(record, indent=1) + "\n", "utf-8")
-    print(text)
+    show(parse(), run)
 
 
 if __name__ == "__main__":

@@ -69,17 +69,7 @@ class RankLoop:
 
     def run(self, ready: Future[Capabilities]) -> None:
         """See Executor."""
-        cause: BaseException | None = None
-        try:
-            capabilities = self._load()
-            if capabilities is not None and self._lifecycle.move(State.RUNNING):
-                ready.set_result(capabilities)
-                self._serve()
-        except BaseException as error:
-            cause = error
-        self._tear_down(cause)
-        if not ready.done():
-            ready.set_exception(cause or EngineClosed("the engine was closed while it loaded"))
+        self._lifecycle.live(ready, self._load, self._serve, self._tear_down)
 
     def _load(self) -> Capabilities | None:
         """All ranks, side by side. None if the engine is closed meanwhile. Raises ModelLoadError."""

@@ -39,6 +39,25 @@ def one_thread() -> None:
     torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="module")
+def models(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Any]]:
+    """By family, as the `Model` of the test's own module serves it."""
+    from tests.contract.random_models import models_in
+
+    with models_in(tmp_path_factory, request.module.Model) as get:
+        yield get
+
+
+@pytest.fixture(params=["stable_diffusion", "stable_diffusion_3", "flux"])
+def model(request: pytest.FixtureRequest, models: Callable[[str], Any]) -> Any:
+    return models(request.param)
+
+
+@pytest.fixture
+def sd(models: Callable[[str], Any]) -> Any:
+    return models("stable_diffusion")
+
+
 @pytest.fixture
 def raws(monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray[Any, Any]]:
     """Each row as its pipeline gave it, before it is rounded, by its request's id."""

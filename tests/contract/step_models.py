@@ -1,13 +1,10 @@
 """Random pipelines of three families: each served step by step, and alone in request mode."""
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pytest
-from numpy.typing import NDArray
 from PIL import Image
 
 from engine import (
@@ -16,44 +13,25 @@ from engine import (
     DiffusionRequest,
     EngineConfig,
     Event,
-    SamplingParams,
     testing_pipelines,
 )
 from engine.adapter import RowCall
 from engine.adapters.stepwise import StepPipeline
 from engine.adapters.whole import WholePipeline
+from tests.contract.random_models import PROMPTS, SIZE, SOON_S, Pixels, request_of
 
-Pixels = NDArray[np.uint8]
 FAMILIES = ("stable_diffusion", "stable_diffusion_3", "flux")
-PROMPTS = ("a red house", "two boats at night", "", "a small blue star above a very large green moon")
-SIZE = 16
 STEPS = 4
-SOON_S = 60.0
-REQUEST_FIELDS = {"image", "mask_image", "priority", "solo", "deadline_s"}
 
 
 def request(request_id: str, prompt: str = PROMPTS[0], **changes: Any) -> DiffusionRequest:
-    top = {name: value for name, value in changes.items() if name in REQUEST_FIELDS}
-    rest = {name: value for name, value in changes.items() if name not in REQUEST_FIELDS}
-    params = SamplingParams(**{"height": SIZE, "width": SIZE, "num_inference_steps": STEPS, "seed": 0, **rest})
-    return DiffusionRequest(request_id=request_id, prompt=prompt, params=params, **top)
-
-
-def picture(seed: int = 0, size: tuple[int, int] = (SIZE, SIZE)) -> Image.Image:
-    return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8))
+    return request_of(request_id, prompt, STEPS, **changes)
 
 
 def mask() -> Image.Image:
     pixels = np.zeros((SIZE, SIZE), np.uint8)
     pixels[: SIZE // 2] = 255
     return Image.fromarray(pixels)
-
-
-def assert_close(one: Pixels, other: Pixels) -> None:
-    """Equal but for rounding: 1e-5 in float32 moves few pixels, and those by one level."""
-    difference = np.abs(one.astype(int) - other.astype(int))
-    assert difference.max() <= 1
-    assert (difference > 0).mean() < 0.01
 
 
 class Model:
@@ -100,18 +78,3 @@ class Model:
 def pixels(event: Event) -> Pixels:
     assert isinstance(event, Completed), event
     return event.media[0].pixels
-
-
-@contextmanager
-def models_in(paths: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    """By family, each made when it is first asked for."""
-    made: dict[str, Model] = {}
-
-    def get(family: str) -> Model:
-        if family not in made:
-            made[family] = Model(family, paths.mktemp(family))
-        return made[family]
-
-    yield get
-    for model in made.values():
-        model.close()

@@ -1,6 +1,6 @@
 """A picture begun in one engine and finished in another is equal, to the last bit, to one drawn without a break."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -8,15 +8,10 @@ import pytest
 
 from engine import Aborted, Checkpoint, DiffusionEngine, DiffusionRequest, EngineConfig
 from engine.adapters.stepwise import StepPipeline
-from tests.contract.step_models import PROMPTS, SOON_S, STEPS, Model, models_in, picture, pixels, request
+from tests.contract.random_models import PROMPTS, SOON_S, picture
+from tests.contract.step_models import STEPS, Model, pixels, request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    with models_in(tmp_path_factory) as get:
-        yield get
 
 
 def leave(model: Model, wanted: DiffusionRequest, num_steps: int) -> bytes:

@@ -1,7 +1,7 @@
 """Step mode on random pipelines: rows that share forwards, steps apart, are what plain diffusers makes of them."""
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -13,36 +13,10 @@ from engine import (
 from engine.adapters.stepwise import StepPipeline
 from engine.batch import Batch
 from engine.request import Row
-from tests.contract.step_models import (
-    FAMILIES,
-    PROMPTS,
-    SOON_S,
-    STEPS,
-    Model,
-    assert_close,
-    mask,
-    models_in,
-    picture,
-    request,
-)
+from tests.contract.random_models import PROMPTS, SOON_S, assert_close, picture
+from tests.contract.step_models import STEPS, Model, mask, request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    with models_in(tmp_path_factory) as get:
-        yield get
-
-
-@pytest.fixture(params=FAMILIES)
-def model(request: pytest.FixtureRequest, models: Callable[[str], Model]) -> Model:
-    return models(request.param)
-
-
-@pytest.fixture
-def sd(models: Callable[[str], Model]) -> Model:
-    return models("stable_diffusion")
 
 
 class TestEveryFamily:

@@ -1,7 +1,7 @@
 """Step mode: rows that leave or fail, and pipelines that cannot be served so."""
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import diffusers
@@ -18,29 +18,10 @@ from engine import (
     testing_pipelines,
 )
 from engine.adapters.stepwise import StepPipeline
-from tests.contract.step_models import (
-    PROMPTS,
-    SOON_S,
-    STEPS,
-    Model,
-    assert_close,
-    models_in,
-    pixels,
-    request,
-)
+from tests.contract.random_models import PROMPTS, SOON_S, assert_close
+from tests.contract.step_models import STEPS, Model, pixels, request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    with models_in(tmp_path_factory) as get:
-        yield get
-
-
-@pytest.fixture
-def sd(models: Callable[[str], Model]) -> Model:
-    return models("stable_diffusion")
 
 
 class TestAbort:

@@ -1,7 +1,5 @@
 """Step mode: any mix of requests and one that leaves; no picture tells who ran beside it."""
 
-from collections.abc import Callable, Iterator
-
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -11,20 +9,10 @@ from engine import (
     Completed,
     DiffusionRequest,
 )
-from tests.contract.step_models import PROMPTS, SOON_S, Model, assert_close, models_in, picture, request
+from tests.contract.random_models import PROMPTS, SOON_S, assert_close, picture
+from tests.contract.step_models import Model, request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    with models_in(tmp_path_factory) as get:
-        yield get
-
-
-@pytest.fixture
-def sd(models: Callable[[str], Model]) -> Model:
-    return models("stable_diffusion")
 
 
 @st.composite

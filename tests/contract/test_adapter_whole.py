@@ -1,6 +1,6 @@
 """WholePipeline against plain diffusers, on random pipelines of three families."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,36 +12,10 @@ from engine import (
 )
 from engine.batch import Batch
 from engine.request import Row
-from tests.contract.whole_models import (
-    FAMILIES,
-    PROMPTS,
-    SIZE,
-    SOON_S,
-    Model,
-    Pixels,
-    assert_close,
-    completed,
-    models_in,
-    request,
-)
+from tests.contract.random_models import PROMPTS, SIZE, SOON_S, Pixels, assert_close
+from tests.contract.whole_models import Model, completed, request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    with models_in(tmp_path_factory) as get:
-        yield get
-
-
-@pytest.fixture(params=FAMILIES)
-def model(request: pytest.FixtureRequest, models: Callable[[str], Model]) -> Model:
-    return models(request.param)
-
-
-@pytest.fixture
-def sd(models: Callable[[str], Model]) -> Model:
-    return models("stable_diffusion")
 
 
 class TestEveryFamily:

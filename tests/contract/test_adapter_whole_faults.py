@@ -1,6 +1,6 @@
 """A pipeline call that fails, and requests that none is made for."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -14,25 +14,10 @@ from engine import (
 from engine.batch import Batch
 from engine.errors import BatchAborted, InvalidRequest
 from engine.request import Row
-from tests.contract.whole_models import FAMILIES, STEPS, Model, completed, models_in, picture, request
+from tests.contract.random_models import picture
+from tests.contract.whole_models import STEPS, Model, completed, request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    with models_in(tmp_path_factory) as get:
-        yield get
-
-
-@pytest.fixture(params=FAMILIES)
-def model(request: pytest.FixtureRequest, models: Callable[[str], Model]) -> Model:
-    return models(request.param)
-
-
-@pytest.fixture
-def sd(models: Callable[[str], Model]) -> Model:
-    return models("stable_diffusion")
 
 
 class TestFaults:

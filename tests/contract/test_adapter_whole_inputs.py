@@ -1,7 +1,7 @@
 """What a request may bring to a pipeline call: a noise scheduler, an image, a mask."""
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -16,36 +16,10 @@ from engine import (
     Failed,
     Progress,
 )
-from tests.contract.whole_models import (
-    FAMILIES,
-    PROMPTS,
-    SIZE,
-    SOON_S,
-    Model,
-    assert_close,
-    completed,
-    models_in,
-    picture,
-    request,
-)
+from tests.contract.random_models import PROMPTS, SIZE, SOON_S, assert_close, picture
+from tests.contract.whole_models import Model, completed, request
 
 pytestmark = pytest.mark.usefixtures("one_thread")
-
-
-@pytest.fixture(scope="module")
-def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    with models_in(tmp_path_factory) as get:
-        yield get
-
-
-@pytest.fixture(params=FAMILIES)
-def model(request: pytest.FixtureRequest, models: Callable[[str], Model]) -> Model:
-    return models(request.param)
-
-
-@pytest.fixture
-def sd(models: Callable[[str], Model]) -> Model:
-    return models("stable_diffusion")
 
 
 class TestNoiseSchedulers:

@@ -1,16 +1,11 @@
 """Random pipelines of three families: each in an engine, and under plain diffusers."""
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import diffusers
 import numpy as np
-import pytest
 import torch
-from numpy.typing import NDArray
-from PIL import Image
 
 from engine import (
     Completed,
@@ -18,43 +13,23 @@ from engine import (
     DiffusionRequest,
     EngineConfig,
     Event,
-    SamplingParams,
     testing_pipelines,
 )
 from engine.adapters.whole import WholePipeline
+from tests.contract.random_models import PROMPTS, SOON_S, Pixels, request_of
 
-Pixels = NDArray[np.uint8]
 #: with the tokens of a prompt that each reads: CLIP's own bound, or T5's, less two special tokens
 FAMILIES = {"stable_diffusion": 30, "stable_diffusion_3": 254, "flux": 510}
-PROMPTS = ("a red house", "two boats at night", "", "a small blue star above a very large green moon")
-SIZE = 16
 STEPS = 3
-SOON_S = 60.0
-REQUEST_FIELDS = {"image", "mask_image", "priority", "solo", "deadline_s"}
 
 
 def request(request_id: str, prompt: str = PROMPTS[0], **changes: Any) -> DiffusionRequest:
-    top = {name: value for name, value in changes.items() if name in REQUEST_FIELDS}
-    rest = {name: value for name, value in changes.items() if name not in REQUEST_FIELDS}
-    params = SamplingParams(**{"height": SIZE, "width": SIZE, "num_inference_steps": STEPS, "seed": 0, **rest})
-    return DiffusionRequest(request_id=request_id, prompt=prompt, params=params, **top)
+    return request_of(request_id, prompt, STEPS, **changes)
 
 
 def completed(event: Event) -> Completed:
     assert isinstance(event, Completed), event
     return event
-
-
-def picture(seed: int = 0, size: tuple[int, int] = (SIZE, SIZE)) -> Image.Image:
-    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
-    return Image.fromarray(pixels)
-
-
-def assert_close(one: Pixels, other: Pixels) -> None:
-    """Equal but for rounding: 1e-5 in float32 moves few pixels, and those by one level."""
-    difference = np.abs(one.astype(int) - other.astype(int))
-    assert difference.max() <= 1
-    assert (difference > 0).mean() < 0.01
 
 
 class Model:
@@ -96,17 +71,5 @@ class Model:
         }
         return np.asarray((pipeline or self.plain)(**arguments).images[0])
 
-
-@contextmanager
-def models_in(paths: pytest.TempPathFactory) -> Iterator[Callable[[str], Model]]:
-    """By family, each made when it is first asked for."""
-    made: dict[str, Model] = {}
-
-    def get(family: str) -> Model:
-        if family not in made:
-            made[family] = Model(family, paths.mktemp(family))
-        return made[family]
-
-    yield get
-    for model in made.values():
-        model.engine.close()
+    def close(self) -> None:
+        self.engine.close()

@@ -9,8 +9,8 @@ import pytest
 
 from api_stub.hub import MAX_UNREAD, EventHub
 from tasks.errors import StoreUnavailable
+from tasks.event_codec import event_order
 from tasks.store import Event
-from tasks.store_codec import event_order
 
 
 class Told:
