@@ -159,6 +159,17 @@ def test_a_finished_row_is_in_the_checkpoint() -> None:
     assert isinstance(end, Completed) or (isinstance(checkpoint, Checkpoint) and 0 in checkpoint.done)
 
 
+def test_a_call_finds_no_row_that_is_neither_under_way_nor_done(engine: DiffusionEngine, late: LateAdapter) -> None:
+    stream, found = engine.submit(request("a", "slow")), []
+    until_batches(engine, 1)
+    caller = threading.Thread(target=lambda: (engine.pause(SOON_S), found.append(stream.done)))
+    caller.start()
+    caller.join(0.2)  # as long as it has no reason to wait it is back by then
+    late.copies.set()
+    caller.join(SOON_S)
+    assert found == [True]
+
+
 def test_close_ends_what_is_not_copied_yet(late: LateAdapter) -> None:
     engine = DiffusionEngine.make_engine(EngineConfig(model="fake:", warmup=False, admission_wait_ms=0), adapter=late)
     stream = engine.submit(request("a", "slow"))
