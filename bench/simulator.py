@@ -15,7 +15,7 @@ from bench.arrivals import Arrival
 from bench.report import quantile
 from engine import DiffusionRequest, SamplingParams
 from engine.scheduler import Scheduler, SchedulerPolicy
-from engine.step_scheduler import Slot, StepScheduler
+from engine.step_scheduler import StepScheduler
 from engine.testing import FakeAdapter
 
 _keys = FakeAdapter()
@@ -108,7 +108,7 @@ def whole_calls(trace: Sequence[Arrival], device: Device) -> Run:
 def single_steps(trace: Sequence[Arrival], device: Device) -> Run:
     """Ours in step mode. Encoding and decoding take no time here, as in the other policies."""
     run, now, coming = Run(), 0.0, deque(trace)
-    scheduler, left = StepScheduler(SchedulerPolicy(max_rows=device.max_rows)), dict[Slot, int]()
+    scheduler = StepScheduler(SchedulerPolicy(max_rows=device.max_rows))
     while len(run.ends) < len(trace):
         if not scheduler.running and not scheduler.waiting_rows and coming:
             now = max(now, coming[0].at_s)
@@ -116,12 +116,11 @@ def single_steps(trace: Sequence[Arrival], device: Device) -> Run:
         for slot in scheduler.join():
             params = slot.request.params
             slot.stage, slot.key = "denoising", (params.height, slot.entry.key.guided)
-            left[slot] = params.num_inference_steps
         group = scheduler.choose()
         now += run.note(1, len(group), device.step_s(group[0].request.params.height, len(group)))
         for slot in group:
-            left[slot] -= 1
-            if not left[slot]:
+            slot.left -= 1
+            if not slot.left:
                 scheduler.leave(slot)
                 run.ends[slot.request.request_id] = now
     return run

@@ -16,12 +16,16 @@ EXPLAINED = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerPolicy:
-    """The knobs of `EngineConfig` that concern the order of requests, in seconds and rows."""
+    """The knobs of `EngineConfig` that concern the order of requests, in seconds and rows, and of step mode alone how
+    many rows may be under way for each row of a forward, and for how many forwards one may be left out.
+    """
 
     max_rows: int
     wait_s: float = 0.02
     look_ahead: int = 128
     max_passes: int = 8
+    places_a_row: int = 2
+    max_unserved: int = 32
     ageing_s: float = 10.0
 
     @property

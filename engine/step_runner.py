@@ -107,7 +107,9 @@ class StepRunner:
             else:
                 self._begin(slot, account, None if resume is None else resume.row(slot.row.index))
         for gang in gangs.values():
-            self._begin_gang(gang)
+            size = self._scheduler.max_rows_in_all
+            for first in range(0, len(gang), size):
+                self._begin_gang(gang[first : first + size])
 
     def _started(self, slot: Slot) -> Account | None:
         """The account of a row that has a place now; None, and the place is free, if nobody waits for it any more."""
@@ -121,7 +123,8 @@ class StepRunner:
                 self.end(account, late)
                 return None
             account.started_s = self._clock()
-            account.stream.put(Started(slot.request.request_id, len(self._scheduler.active)))
+            num_rows = min(len(self._scheduler.active), self._scheduler.max_rows_in_all)
+            account.stream.put(Started(slot.request.request_id, num_rows))
             self._recall(slot, account)
         return account
 
@@ -266,6 +269,9 @@ class StepRunner:
         outcome = call.outcome
         if outcome is None:
             slot.key, slot.stage, slot.waits = call.key, call.stage, call.waits
+            account = self._ledger.of(slot.request)
+            if account is not None:
+                slot.left = slot.entry.key.num_steps - account.row_steps.get(slot.row.index, 0)
             return
         if slot.resumed:  # it must be known now whether it has to begin anew
             outcome = settled(outcome)

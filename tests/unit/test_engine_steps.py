@@ -119,10 +119,11 @@ class TestSharing:
 
     def test_a_place_is_taken_at_the_next_step(self) -> None:
         with Rig(max_batch_rows=2) as rig:
-            wanted = [request("a", num_inference_steps=1), request("b", num_inference_steps=4), request("c")]
-            rig.run(*wanted)
-            assert rig.shared()[1] == ("b",)  # c reads its prompt meanwhile
-            assert set(rig.shared()[2]) == {"b", "c"}
+            short = [request(name, num_inference_steps=1) for name in "abc"]
+            rig.run(*short, request("d"), request("e"))  # four have a place
+            turns = [set(members) for members in rig.shared()]
+            assert turns[:2] == [{"a", "b"}, {"c", "d"}]
+            assert {"d", "e"} in turns[2:]  # once e has read its prompt
 
     def test_outputs_are_rows_of_their_own(self, rig: Rig) -> None:
         wanted = request("a", num_outputs=3, seed=5)

@@ -13,7 +13,7 @@ ODD = replace(KEY, height=16)
 
 class Desk:
     def __init__(self, max_rows: int = 4, **policy: int) -> None:
-        self.scheduler = StepScheduler(SchedulerPolicy(max_rows=max_rows, **policy))
+        self.scheduler = StepScheduler(SchedulerPolicy(max_rows=max_rows, places_a_row=1, **policy))
         self.now = 0.0
 
     def submit(self, *wanted: str, priority: int = 5) -> None:
