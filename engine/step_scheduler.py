@@ -1,7 +1,7 @@
 """Step mode: which rows are under way, and which of them the next forward serves. Pure, as the other scheduler is.
 
-Rows join and leave between two model calls. A forward serves up to `max_rows` of them and twice as many have a place, as
-among more rows more are alike. A row of higher priority may take the place of another, which is then held where it
+Rows join and leave between two model calls. A forward serves up to `max_rows` of them and twice as many have a place,
+as among more rows more are alike. A row of higher priority may take the place of another, which is then held where it
 stands and goes on later, no step lost.
 
 The next forward is that of the group which has most to gain from it: rows near their end count most, for what Smith's
@@ -27,8 +27,9 @@ class Slot:
     """A row under way, standing before a model call of `stage`. Slots of equal `key` may share that call's forward.
 
     `served` is the number of the last forward that it took part in, at first of the last one before it came. `left` is
-    how many denoise steps it still needs. `apart`: a forward with others failed, the next is its own. `resumed`: it goes on from a checkpoint. `waits`: it has its part
-    of the model call, and others of its gang have not. `mates`: the gang with which it began, itself included.
+    how many denoise steps it still needs. `apart`: a forward with others failed, the next is its own. `resumed`: it
+    goes on from a checkpoint. `waits`: it has its part of the model call, and others of its gang have not. `mates`: the
+    gang with which it began, itself included.
     """
 
     entry: Entry
@@ -137,9 +138,9 @@ class StepScheduler:
     def choose(self) -> list[Slot]:
         """The members of the next forward, empty when nothing is active.
 
-        After a forward of denoising, calls of other stages have their turn, newcomers first and then the oldest; after one
-        of those a denoising group, if there is one. Rows are decoded one at a time as long as others denoise. So encoding
-        and decoding never keep running rows for longer than one call.
+        After a forward of denoising, calls of other stages have their turn, newcomers first and then the oldest; after
+        one of those a denoising group, if there is one. Rows are decoded one at a time as long as others denoise. So
+        encoding and decoding never keep running rows for longer than one call.
         """
         groups: dict[Hashable, list[Slot]] = {}
         for slot in self.running:
@@ -161,8 +162,9 @@ class StepScheduler:
         return self._first(group, lambda slot: (slot.served, slot.entry.rank, slot.row.index))
 
     def _worthiest(self, groups: Sequence[list[Slot]]) -> list[Slot]:
-        """The group whose forward brings most; before that, one in which somebody was left out for too long, or waits to
-        see whether it fails alone too."""
+        """The group whose forward brings most; before that, one in which somebody was left out for too long, or has to
+        show whether it fails alone too.
+        """
         due = self._served - self._policy.max_unserved
         overdue = [slot for group in groups for slot in group if slot.apart or slot.served < due]
         if overdue:
