@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 
@@ -24,6 +24,10 @@ class Speed:
     left: int = 0
     #: What an attempt takes besides its steps: inputs, texts, decoding, upload.
     rest_s: float = 0.0
+
+    def with_job(self, rows: int, work: int) -> Speed:
+        """The same with one more job in hand."""
+        return replace(self, busy_rows=self.busy_rows + rows, left=self.left + work)
 
     def encode(self) -> str:
         step_us = -1 if self.step_s is None else round(self.step_s * 1e6)
@@ -83,7 +87,7 @@ def own_s(rows: int, num_steps: int, speeds: Sequence[Speed]) -> float | None:
 
 def wait_s(load: Load, speeds: Sequence[Speed]) -> float | None:
     """How long until it can begin: at once while rows are free, else when what is in hand and ahead is worked off."""
-    free_rows = sum(speed.max_rows - speed.busy_rows for speed in speeds)
+    free_rows = sum(max(0, speed.max_rows - speed.busy_rows) for speed in speeds)
     if load.position < free_rows:
         return 0.0
     measured = [speed for speed in speeds if speed.step_s]

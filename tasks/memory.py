@@ -61,6 +61,7 @@ class MemoryJobStore(MemoryLooks):
         self._picks = Picks(self._records)
         self._keys: dict[str, tuple[str, int]] = {}
         self._beats: dict[str, tuple[str, int]] = {}
+        self._claims: dict[str, list[Entry]] = {}
         self._drains_ms: dict[str, int] = {}
         #: Ids with an abort key, as an outside program may write them.
         self.abort_wishes = self._records.abort_wishes
@@ -175,6 +176,7 @@ class MemoryJobStore(MemoryLooks):
         entry.record |= {"attempt": str(entry.attempt), "worker": worker, "started": str(self._now())}
         self._records.count(entry, "attempts")
         self._records.move(entry, JobStatus.RUNNING)
+        self._claims.setdefault(worker, []).append(entry)
         job, solo = self._read(entry), entry.crashes >= _CRASHES_TO_SOLO
         return Claimed(job, entry.attempt, solo, entry.new.trace, moment(entry.record["queued"]))
 

@@ -12,7 +12,7 @@ from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFil
 from tasks.errors import UnknownDeadLetter
 from tasks.eta import Speed, speeds_of
 from tasks.job import Batching, Job, JobStatus
-from tasks.job_codec import moment
+from tasks.job_codec import moment, work_of
 from tasks.memory_picks import Picks
 from tasks.memory_records import Entry, MemoryRecords
 from tasks.store import Drained, JobFacts, PriorityStats, QueueStats, TenantRows, Totals
@@ -31,6 +31,8 @@ class MemoryLooks:
     _picks: Picks
     _max_queued: int
     _beats: dict[str, tuple[str, int]]
+    #: By worker, what it has claimed since its last beat.
+    _claims: dict[str, list[Entry]]
     _drains_ms: dict[str, int]
     #: Ids with an abort key, as an outside program may write them.
     abort_wishes: set[str]
@@ -39,12 +41,22 @@ class MemoryLooks:
         return self._records.read(entry, self._speeds(entry.model))
 
     def _speeds(self, model: str) -> tuple[Speed, ...]:
-        told = (speeds_of(info).get(model) for info in self._alive())
-        return tuple(speed for speed in told if speed is not None)
+        told = ((name, speeds_of(info).get(model)) for name, info in self._beating())
+        return tuple(self._with_claims(name, model, speed) for name, speed in told if speed is not None)
+
+    def _with_claims(self, worker: str, model: str, speed: Speed) -> Speed:
+        for entry in self._claims.get(worker, ()):
+            if entry.model == model:
+                request = entry.new.request
+                speed = speed.with_job(request.num_outputs, work_of(request))
+        return speed
 
     def _alive(self) -> list[Mapping[str, Any]]:
+        return [info for _, info in self._beating()]
+
+    def _beating(self) -> list[tuple[str, Mapping[str, Any]]]:
         alive = sorted((until, name, info) for name, (info, until) in self._beats.items() if until > self._now())
-        return [json.loads(info) for _, _, info in alive]
+        return [(name, json.loads(info)) for _, name, info in alive]
 
     def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
         with self._changed:
@@ -87,12 +99,14 @@ class MemoryLooks:
 
     def beat(self, worker: str, info: Mapping[str, Any], ttl_s: float) -> bool:
         with self._changed:
+            self._claims.pop(worker, None)
             self._beats[worker] = (json.dumps(dict(info)), self._now() + int(ttl_s * 1000))
             return self._drains_ms.get(worker, 0) > self._now()
 
     def leave(self, worker: str) -> None:
         with self._changed:
             self._beats.pop(worker, None)
+            self._claims.pop(worker, None)
             self._drains_ms.pop(worker, None)
 
     def workers(self) -> Sequence[Mapping[str, Any]]:

@@ -49,7 +49,7 @@ tests. Redis 6.2 commands only. All keys begin with the prefix; on a Cluster it 
   videos          zset    jobs made through /v1/videos by time of creation; see tasks/video_index.py
   pace            hash    model -> moving average of the seconds that a successful attempt takes
   work            hash    model -> sum of the work of its queued jobs
-  speeds:{model}  hash    worker -> how fast it serves the model, as of its last beat; see tasks/eta.py
+  speeds:{model}  hash    worker -> how fast it serves the model, as of its last beat and claim; see tasks/eta.py
   counters        hash    "model what label …" -> how often; see tasks/tally.py
   seq             string  counter of jobs: the order of creation
 ]]
@@ -487,6 +487,15 @@ local function claimed(job)
   return {'claimed', job.attempt, job.crashes >= CRASHES_TO_SOLO and 1 or 0, snapshot(job.id)}
 end
 
+-- The worker has one more job in hand, which its next beat will tell.
+local function count_in(job, worker)
+  local speeds = key('speeds', job.model)
+  local told = call('HGET', speeds, worker)
+  if not told then return end
+  local before, busy, left, behind = string.match(told, '^(%S+ %S+ %S+) (%d+) (%d+) (.*)$') -- see tasks/eta.py
+  call('HSET', speeds, worker, string.format('%s %d %d %s', before, busy + job.rows, left + job.work, behind))
+end
+
 local function start(job, worker, lease_ms, token)
   Turns.charge(job)
   job.attempt, job.worker = call('HINCRBY', job.key, 'attempt', 1), worker
@@ -495,6 +504,7 @@ local function start(job, worker, lease_ms, token)
   move(job, 'running')
   call('ZADD', key('running', job.model), now, job.id)
   call('ZADD', key('leases'), now + tonumber(lease_ms), job.id)
+  count_in(job, worker)
   return claimed(job)
 end
 

@@ -8,13 +8,14 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from engine import DiffusionEngine, EngineStats
+from engine import DiffusionEngine
 from engine.stats import ROWS_BOUNDS, STEP_BOUNDS_S
 from tasks.errors import ConfigError
 from tasks.store import JobStore
 from worker.attempt import Attempts
 from worker.figures import NodeFigures
 from worker.model_shelf import ModelShelf
+from worker.outlook import Outlook
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
@@ -49,6 +50,7 @@ class Announcer:
         self._engines = engines
         self._attempts = attempts
         self._figures = figures
+        self._outlook = Outlook(attempts, engines, figures)
         self._draining = draining
         self._drain = drain
 
@@ -102,23 +104,11 @@ class Announcer:
             "step_ms": stats.step_ms,
             "memory": None if memory is None else dataclasses.asdict(memory),
             "running": [{"rows": group.rows, "key": _plain(group.key)} for group in groups],
-            "speed": self._speed(name, stats),
+            "speed": None if (speed := self._outlook.speed(name)) is None else dataclasses.asdict(speed),
             "figures": {
                 "step_seconds": {"bounds": STEP_BOUNDS_S, "counts": stats.step_counts, "sum": stats.step_seconds},
                 "batch_rows": {"bounds": ROWS_BOUNDS, "counts": stats.rows_counts, "sum": stats.batch_rows},
             },
-        }
-
-    def _speed(self, name: str, stats: EngineStats) -> dict[str, Any]:
-        """Keywords of `tasks.eta.Speed`."""
-        live = [attempt for attempt in self._attempts.live() if attempt.job.request.model == name]
-        return {
-            "max_rows": stats.max_rows,
-            "step_s": None if stats.step_ms is None else stats.step_ms / 1000,
-            "rows": stats.step_rows,
-            "busy_rows": stats.running_rows + stats.waiting_rows,
-            "left": round(sum(attempt.work_left for attempt in live)),
-            "rest_s": self._figures.rest_s(name),
         }
 
 

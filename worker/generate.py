@@ -84,7 +84,7 @@ class Generate:
         self._draining = draining
         self._on_broken = on_broken
         self._redact = redact or Redactor()
-        self._teller = Teller(progress, engines, self._figures)
+        self._teller = Teller(progress, engines, self._figures, attempts)
         requests = EngineRequests(inputs, checkpoints, self._teller.loading, tracing)
         self._renderer = Renderer(engines, requests, self._teller, store, tracing, stall_s, shelf)
         self._settler = Settler(
@@ -107,6 +107,10 @@ class Generate:
         The one exception is a drain without a store: the process must end, and the lease runs out.
         """
         return self._begin(lambda: self._store.take(model, hint, self._worker, self._lease_s), f"turn-{hint}").result()
+
+    def tell(self) -> None:
+        """Every now and then: what those that wait have to be told anew."""
+        self._teller.tick()
 
     def bring_home(self, job_id: str) -> Future[str]:
         """The same for one job out of turn: its outputs are here, so that it needs no device."""

@@ -170,7 +170,7 @@ class Node:
             sweeper = Sweeper(store, checkpoints.delete)
             salvager = Salvager(store, spool, self._attempts, generate.bring_home, lambda: self._may_take(uploader))
             salvage = Periodic("salvager", salvager.tick, SALVAGE_S, jitter=0.5)
-            for actor in (*self._actors(store, hinter, progress, sweeper), salvage):
+            for actor in (*self._actors(store, hinter, generate, progress, sweeper), salvage):
                 actor.start()
                 stack.callback(actor.stop)
             webhooks = WebhookSender(_webhook_queue(client, settings), store.get, settings)
@@ -184,16 +184,21 @@ class Node:
         return 1 if self._drain.broken else 0
 
     def _actors(
-        self, store: RedisJobStore, hinter: Hinter, progress: ProgressWriter, sweeper: Sweeper
+        self, store: RedisJobStore, hinter: Hinter, generate: Generate, progress: ProgressWriter, sweeper: Sweeper
     ) -> tuple[Periodic, ...]:
         settings = self._settings
         keeper = LeaseKeeper(store, self._attempts, settings.lease_s)
         rescuer = Rescuer(store, hinter, settings.max_attempts, keeper.has_kept_for_a_lease)
         watcher = AbortWatcher(store, self._attempts)
+
+        def tell() -> None:
+            generate.tell()
+            progress.tick()
+
         return (
             Periodic("lease-keeper", keeper.tick, keeper.interval_s),
             Periodic("abort-watcher", watcher.tick, settings.abort_poll_s),
-            Periodic("progress", progress.tick, settings.progress_interval_s),
+            Periodic("progress", tell, settings.progress_interval_s),
             Periodic("rescuer", rescuer.tick, _RESCUE_INTERVAL_S, jitter=0.5),
             Periodic("sweeper", sweeper.tick, SWEEP_S, jitter=0.5),
             Periodic("neighbours", lambda: look_around(store, self.name, self._shelf), BEAT_INTERVAL_S),

@@ -112,6 +112,7 @@ class Renderer:
     ) -> Completed | Aborted | Failed:
         attempt.check()
         stream = engine.submit(request)
+        self._teller.waiting(attempt)
         attempt.bind(lambda: self._leave(attempt, engine, request))
         try:
             return self._outcome(attempt, engine, stream)

@@ -4,27 +4,73 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from engine import DiffusionEngine
 from tasks.job import Progress, Stage
 from tasks.job_codec import work_of
-from worker.attempt import Attempt
+from worker.attempt import Attempt, Attempts
 from worker.figures import NodeFigures
+from worker.outlook import Outlook
 from worker.progress import ProgressWriter, progress_of
+
+#: What a job waits for that has its inputs.
+WAITS_FOR_PLACE = "waits for a place on the device"
+#: A told estimate that is off by more is told anew: seconds, and a share of what is left.
+_OFF_S, _OFF_PART = 1.0, 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """Of an attempt that waits: the estimate, None if there was none, and when it was told."""
+
+    eta_s: float | None
+    at_s: float
+
+    def is_off(self, eta_s: float | None, now_s: float) -> bool:
+        if self.eta_s is None or eta_s is None:
+            return self.eta_s is not eta_s
+        return abs(self.eta_s - (now_s - self.at_s) - eta_s) > max(_OFF_S, _OFF_PART * eta_s)
 
 
 class Teller:
-    def __init__(self, progress: ProgressWriter, engines: Mapping[str, DiffusionEngine], figures: NodeFigures) -> None:
+    def __init__(
+        self,
+        progress: ProgressWriter,
+        engines: Mapping[str, DiffusionEngine],
+        figures: NodeFigures,
+        attempts: Attempts,
+    ) -> None:
         self._progress = progress
         self._engines = engines
         self._figures = figures
+        self._attempts = attempts
+        self._outlook = Outlook(attempts, engines, figures)
+        self._waiting: dict[tuple[str, int], _Told] = {}
 
     def note(self, attempt: Attempt, stage: Stage, step: int, num_steps: int) -> None:
+        self._waiting.pop(attempt.key, None)
         progress = progress_of(stage, step, num_steps)
         self._progress.note(attempt.key, progress.model_copy(update={"eta_s": self._eta_s(attempt, progress)}))
 
     def loading(self, attempt: Attempt) -> None:
+        """Its inputs are being fetched."""
         self.note(attempt, "loading", 0, attempt.job.request.num_inference_steps or 0)
+
+    def waiting(self, attempt: Attempt) -> None:
+        """The engine has it, and no device has begun with it."""
+        eta_s = self._outlook.eta_s(attempt)
+        self._waiting[attempt.key] = _Told(eta_s, time.monotonic())
+        progress = progress_of("loading", 0, attempt.job.request.num_inference_steps or 0)
+        told = {"eta_s": _rounded(eta_s), "detail": WAITS_FOR_PLACE}
+        self._progress.note(attempt.key, progress.model_copy(update=told))
+
+    def tick(self) -> None:
+        """Tell the estimates anew that have turned out wrong: of those that wait, as theirs hang on others."""
+        for attempt in self._attempts.live():
+            told = self._waiting.get(attempt.key)
+            if told is not None and told.is_off(self._outlook.eta_s(attempt), time.monotonic()):
+                self.waiting(attempt)
 
     def loading_model(self, attempt: Attempt) -> None:
         """It waits for its model, which is being loaded."""
@@ -37,6 +83,7 @@ class Teller:
         self.note(attempt, "uploading", num_steps, num_steps)
 
     def forget(self, attempt: Attempt) -> None:
+        self._waiting.pop(attempt.key, None)
         self._progress.forget(attempt.key)
 
     def _eta_s(self, attempt: Attempt, progress: Progress) -> float | None:
@@ -46,13 +93,17 @@ class Teller:
         if progress.num_steps:
             attempt.work_left = work_of(attempt.job.request) * (1 - progress.step / progress.num_steps)
         if progress.stage in ("decoding", "uploading"):
-            return round(rest_s, 3) if rest_s else None
+            return _rounded(rest_s) if rest_s else None
         if progress.stage != "denoising":
-            return None
+            return _rounded(self._outlook.eta_s(attempt))
         attempt.pace.note(progress.step, time.monotonic())
         step_s = attempt.pace.step_s
         if step_s is None:
             engine = self._engines.get(model)
             step_ms = None if engine is None else engine.stats().step_ms
             step_s = None if step_ms is None else step_ms / 1000
-        return None if step_s is None else round(step_s * (progress.num_steps - progress.step) + rest_s, 3)
+        return None if step_s is None else _rounded(step_s * (progress.num_steps - progress.step) + rest_s)
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -70,6 +70,27 @@ class TestRead:
         lab.claim(first)
         assert self.eta_s(lab, second) == 80 / 40 + 4.5
 
+    def test_what_a_worker_claims_counts_before_its_next_beat(self, lab: Lab) -> None:
+        speed = {"max_rows": 2, "step_s": 0.1, "rows": 2.0}
+        lab.store.beat(WORKER, beat_of(**speed), ttl_s=30)
+        first, second, last = (lab.create(num_inference_steps=10, num_outputs=2) for _ in range(3))
+        assert self.eta_s(lab, first) == 1.0
+        lab.claim(first)
+        assert self.eta_s(lab, second) == 1 + 1.0, "the rows are taken, and 20 row-steps before it"
+        assert lab.take() == second
+        assert self.eta_s(lab, last) == 2 + 1.0
+        lab.store.beat(WORKER, beat_of(**speed, busy_rows=4, left=30), ttl_s=30)
+        assert self.eta_s(lab, last) == 1.5 + 1.0, "the beat knows better"
+        lab.store.leave(WORKER)
+        lab.store.beat(WORKER, beat_of(**speed), ttl_s=30)
+        assert self.eta_s(lab, last) == 1.0
+
+    def test_a_crowded_worker_does_not_hide_a_free_one(self, lab: Lab) -> None:
+        speed = {"max_rows": 2, "step_s": 0.1, "rows": 2.0}
+        lab.store.beat("a", beat_of(**speed, busy_rows=9, left=90), ttl_s=30)
+        lab.store.beat("b", beat_of(**speed), ttl_s=30)
+        assert self.eta_s(lab, lab.create(num_inference_steps=10)) == 1.0
+
     def test_eta_before_any_step_was_measured_is_the_pace_of_attempts(self, lab: Lab) -> None:
         lab.store.beat("a", beat_of(), ttl_s=90)
         assert self.eta_s(lab, lab.create()) is None
