@@ -280,8 +280,9 @@ async function settle(known, found) {
 
 function showSystem(queues, workers) {
   const sum = (name) => queues.reduce((total, queue) => total + queue[name], 0);
-  setText($("num-queued"), String(sum("queued")));
-  setText($("num-running"), String(sum("running")));
+  const standing = jobs.all.filter((job) => job.status === "running" && job.progress.detail).length; // a worker has them and has not begun
+  setText($("num-queued"), String(sum("queued") + standing));
+  setText($("num-running"), String(Math.max(0, sum("running") - standing)));
   setText($("num-workers"), String(workers.length));
   setText($("workers-word"), workers.length === 1 ? "worker" : "workers");
   $("lamp").dataset.state = workers.length === 0 ? "off" : sum("running") > 0 ? "working" : "on";
