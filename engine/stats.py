@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-STEP_MS_SMOOTHING = 0.2
+STEP_MS_SMOOTHING = 0.05
 #: Upper bounds of the histograms: seconds of a step, rows of a batch or forward. One more bucket takes what is above.
 STEP_BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 ROWS_BOUNDS = (1, 2, 4, 8, 16, 32, 64, 128)

@@ -80,25 +80,36 @@ def own_s(rows: int, num_steps: int, speeds: Sequence[Speed]) -> float | None:
     if not measured:
         return None
     step_s = sum(speed.step_s or 0.0 for speed in measured) / len(measured)
-    rest_s = sum(speed.rest_s for speed in measured) / len(measured)
     rounds = math.ceil(rows / max(speed.max_rows for speed in speeds))
-    return rounds * num_steps * step_s + rest_s
-
-
-def wait_s(load: Load, speeds: Sequence[Speed]) -> float | None:
-    """How long until it can begin: at once while rows are free, else when what is in hand and ahead is worked off."""
-    free_rows = sum(max(0, speed.max_rows - speed.busy_rows) for speed in speeds)
-    if load.position < free_rows:
-        return 0.0
-    measured = [speed for speed in speeds if speed.step_s]
-    if not measured:
-        return None
-    per_worker = sum(speed.rows / (speed.step_s or 1.0) for speed in measured) / len(measured)
-    in_hand = sum(speed.left for speed in speeds)
-    return (in_hand + load.ahead) / (per_worker * len(speeds))
+    return rounds * num_steps * step_s + _rest_s(measured)
 
 
 def queued_eta_s(load: Load, rows: int, num_steps: int, speeds: Sequence[Speed]) -> float | None:
-    """Seconds until the result of a queued job. None: nobody serves its model, or nobody has measured a step yet."""
-    own, wait = own_s(rows, num_steps, speeds), wait_s(load, speeds)
-    return None if own is None or wait is None else own + wait
+    """Seconds until the result of a queued job. None: nobody serves its model, or nobody has measured a step yet.
+
+    Its own steps while rows are free; else no less than it takes to work off what is in hand and ahead, and itself.
+    """
+    own = own_s(rows, num_steps, speeds)
+    if own is None or load.position < sum(max(0, speed.max_rows - speed.busy_rows) for speed in speeds):
+        return own
+    work = sum(speed.left for speed in speeds) + load.ahead + rows * num_steps
+    return max(own, _work_s(work, speeds))
+
+
+def running_eta_s(num_steps: float, before: float, speed: Speed) -> float | None:
+    """Of a job with `num_steps` to go, when `before` row-steps, its own among them, are done before it is.
+
+    A worker lets those go first that have least left, so that a job's pace so far tells nothing.
+    """
+    return None if speed.step_s is None else max(num_steps * speed.step_s + speed.rest_s, _work_s(before, [speed]))
+
+
+def _work_s(work: float, speeds: Sequence[Speed]) -> float:
+    """How long so many row-steps take all of these workers, and what is beside the steps of the last job."""
+    measured = [speed for speed in speeds if speed.step_s is not None]
+    per_worker = sum(speed.rows / max(speed.step_s or 0.0, 1e-9) for speed in measured) / len(measured)
+    return work / (per_worker * len(speeds)) + _rest_s(measured)
+
+
+def _rest_s(measured: Sequence[Speed]) -> float:
+    return sum(speed.rest_s for speed in measured) / len(measured)

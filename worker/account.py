@@ -19,20 +19,6 @@ class Times:
     mode: str = "request"
 
 
-class StepPace:
-    """The time that this very attempt needs for a step, once it has made two."""
-
-    def __init__(self) -> None:
-        self._first: tuple[int, float] | None = None
-        self.step_s: float | None = None
-
-    def note(self, step: int, now_s: float) -> None:
-        if self._first is None or step < self._first[0]:
-            self._first = (step, now_s)
-        elif step > self._first[0]:
-            self.step_s = (now_s - self._first[1]) / (step - self._first[0])
-
-
 def job_metrics(job: Job, claimed_at: float, times: Times) -> JobMetrics:
     """The metrics of the contract, as far as they are known."""
     assert job.started_at is not None

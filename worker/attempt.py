@@ -16,7 +16,7 @@ from tasks.job import Job, JobMetrics
 from tasks.job_codec import work_of
 from tasks.logs import about
 from tasks.tracing import NO_TRACING, Tracing
-from worker.account import StepPace, Times, job_metrics
+from worker.account import Times, job_metrics
 from worker.parcel import Parcel
 
 
@@ -53,7 +53,6 @@ class Attempt:
         #: The traceparent that its log lines name.
         self.trace: str | None = None
         self.times = Times()
-        self.pace = StepPace()
         #: Row-steps that it still needs.
         self.work_left: float = work_of(job.request)
         self.solo = solo
@@ -89,6 +88,11 @@ class Attempt:
     def lines(self) -> AbstractContextManager[None]:
         """Log lines of this thread meanwhile are about it."""
         return about(job_id=self.job.id, attempt=self.number, model=self.job.request.model, trace=self.trace)
+
+    @property
+    def steps_left(self) -> float:
+        """Of each of its rows, on average."""
+        return self.work_left / self.job.request.num_outputs
 
     @property
     def reason(self) -> Stop | None:

@@ -1,12 +1,11 @@
-"""How a node does with a model, and when an attempt will be done that waits for a place on the device."""
+"""How a node does with a model, and when an attempt of it will be done."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 from engine import DiffusionEngine
-from tasks.eta import Load, Speed, own_s, wait_s
-from tasks.job_codec import work_of
+from tasks.eta import Load, Speed, queued_eta_s, running_eta_s
 from worker.attempt import Attempt, Attempts
 from worker.figures import NodeFigures
 
@@ -24,17 +23,26 @@ class Outlook:
         return self._speed(model, self._in_hand(model))
 
     def eta_s(self, attempt: Attempt) -> float | None:
-        """Of an attempt that no device has begun with. None: no step was measured yet, or its model is not loaded."""
-        model = attempt.job.request.model or ""
-        first = [other for other in self._in_hand(model) if other is not attempt and _turn(other) < _turn(attempt)]
+        """Until its result. None: no step was measured yet, or its model is not loaded."""
+        in_hand = self._in_hand(attempt.job.request.model or "")
+        return self._running_s(attempt, in_hand) if attempt.started else self._waiting_s(attempt, in_hand)
+
+    def _running_s(self, attempt: Attempt, in_hand: Sequence[Attempt]) -> float | None:
+        """The engine serves those first that have least left."""
+        speed = self._speed(attempt.job.request.model or "", ())
+        first = [one for one in in_hand if one.started and one is not attempt and one.steps_left <= attempt.steps_left]
+        if speed is None:
+            return None
+        return running_eta_s(attempt.steps_left, _work([*first, attempt]), speed)
+
+    def _waiting_s(self, attempt: Attempt, in_hand: Sequence[Attempt]) -> float | None:
+        first = [other for other in in_hand if other is not attempt and _turn(other) < _turn(attempt)]
         waiting = [other for other in first if not other.started]
-        speed = self._speed(model, [other for other in first if other.started])
+        speed = self._speed(attempt.job.request.model or "", [other for other in first if other.started])
         if speed is None:
             return None
         load = Load(len(waiting), len(waiting), round(_work(waiting)))
-        request = attempt.job.request
-        own, wait = own_s(request.num_outputs, work_of(request) // request.num_outputs, [speed]), wait_s(load, [speed])
-        return None if own is None or wait is None else own + wait
+        return queued_eta_s(load, attempt.job.request.num_outputs, round(attempt.steps_left), [speed])
 
     def _speed(self, model: str, busy: Sequence[Attempt]) -> Speed | None:
         engine = self._engines.get(model)

@@ -42,7 +42,6 @@ class Teller:
         attempts: Attempts,
     ) -> None:
         self._progress = progress
-        self._engines = engines
         self._figures = figures
         self._attempts = attempts
         self._outlook = Outlook(attempts, engines, figures)
@@ -87,22 +86,12 @@ class Teller:
         self._progress.forget(attempt.key)
 
     def _eta_s(self, attempt: Attempt, progress: Progress) -> float | None:
-        """By this attempt's own steps; before it has made two, by those that the engine measured lately."""
-        model = attempt.job.request.model or ""
-        rest_s = self._figures.rest_s(model)
         if progress.num_steps:
             attempt.work_left = work_of(attempt.job.request) * (1 - progress.step / progress.num_steps)
         if progress.stage in ("decoding", "uploading"):
+            rest_s = self._figures.rest_s(attempt.job.request.model or "")
             return _rounded(rest_s) if rest_s else None
-        if progress.stage != "denoising":
-            return _rounded(self._outlook.eta_s(attempt))
-        attempt.pace.note(progress.step, time.monotonic())
-        step_s = attempt.pace.step_s
-        if step_s is None:
-            engine = self._engines.get(model)
-            step_ms = None if engine is None else engine.stats().step_ms
-            step_s = None if step_ms is None else step_ms / 1000
-        return None if step_s is None else _rounded(step_s * (progress.num_steps - progress.step) + rest_s)
+        return _rounded(self._outlook.eta_s(attempt))
 
 
 def _rounded(seconds: float | None) -> float | None:

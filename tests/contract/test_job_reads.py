@@ -62,13 +62,13 @@ class TestRead:
         second = lab.create(num_inference_steps=20, num_outputs=4)
         assert self.eta_s(lab, second) == 20 * 2 * 0.1 + 0.5, "four outputs need two rounds"
         lab.store.beat("a", beat_of(**speed, busy_rows=2, left=40), ttl_s=30)
-        assert self.eta_s(lab, first) == 40 / 20 + 1.5, "what is in hand at 20 row-steps a second first"
+        assert self.eta_s(lab, first) == (40 + 10) / 20 + 0.5, "what is in hand and its own, at 20 row-steps a second"
         ahead = (10 + 80) / 2  # an average job of the queue
-        assert self.eta_s(lab, second) == (40 + ahead) / 20 + 4.5
+        assert self.eta_s(lab, second) == (40 + ahead + 80) / 20 + 0.5
         lab.store.beat("b", beat_of(**speed, busy_rows=2, left=40), ttl_s=30)
-        assert self.eta_s(lab, second) == (80 + ahead) / 40 + 4.5, "two workers share the work"
+        assert self.eta_s(lab, second) == (80 + ahead + 80) / 40 + 0.5, "two workers share the work"
         lab.claim(first)
-        assert self.eta_s(lab, second) == 80 / 40 + 4.5
+        assert self.eta_s(lab, second) == 4.5, "its own two rounds"
 
     def test_what_a_worker_claims_counts_before_its_next_beat(self, lab: Lab) -> None:
         speed = {"max_rows": 2, "step_s": 0.1, "rows": 2.0}

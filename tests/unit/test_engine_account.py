@@ -6,7 +6,7 @@ import pytest
 
 from engine import Aborted, Completed, DiffusionEngine, DiffusionRequest, EngineConfig, Failed, SamplingParams
 from engine.device_memory import device_memory
-from engine.stats import Counters
+from engine.stats import STEP_MS_SMOOTHING, Counters
 from engine.testing import FakeAdapter, FakeSpec, StepGate
 
 SOON_S = 20.0
@@ -90,7 +90,8 @@ def test_counters_fill_buckets_and_averages() -> None:
     assert [i for i, count in enumerate(counters.rows_counts) if count] == [0, 2, 8]
     assert [i for i, count in enumerate(counters.step_counts) if count] == [0, 5, 14]
     assert counters.step_seconds == pytest.approx(60.041)
-    assert counters.step_rows == pytest.approx(1 + 0.2 * 2 + 0.2 * (200 - 1.4))
+    after_two = 1 + STEP_MS_SMOOTHING * 2
+    assert counters.step_rows == pytest.approx(after_two + STEP_MS_SMOOTHING * (200 - after_two))
 
 
 def test_memory_is_that_of_a_device_that_has_some(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,8 +72,8 @@ def test_a_place_in_the_queue(lab: Lab) -> None:
     assert codes(lab, first) == ["rows_busy"]
     assert codes(lab, second) == ["jobs_ahead", "rows_busy"]
     told = of(lab, second)
-    assert (told.queue_position, told.eta_s) == (1, (30 + 10) / 20 + 1)
-    assert "about 3.0 s" in "\n".join(lines(told))
+    assert (told.queue_position, told.eta_s) == (1, (30 + 10 + 10) / 20)
+    assert "about 2.5 s" in "\n".join(lines(told))
 
 
 def test_a_running_job_that_has_not_begun(lab: Lab) -> None:

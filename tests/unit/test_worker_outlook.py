@@ -70,7 +70,7 @@ def test_who_waits_is_behind_all_that_came_before() -> None:
     desk.add("a", started=True, num_outputs=2)
     desk.add("b", num_outputs=2)
     last = desk.add("c")
-    assert desk.outlook.eta_s(last) == pytest.approx((20 + 20) / 20 + 10 * 0.1 + REST_S)
+    assert desk.outlook.eta_s(last) == pytest.approx((20 + 20 + 10) / 20 + REST_S)
 
 
 def test_a_free_row_is_no_wait() -> None:
@@ -83,18 +83,30 @@ def test_a_higher_priority_is_before_those_that_came_first() -> None:
     desk = Desk()
     desk.add("a", started=True, num_outputs=2)
     desk.add("b", num_outputs=2, priority=5)
-    assert desk.outlook.eta_s(desk.add("c", priority=6)) == pytest.approx(1 + 1.0 + REST_S)
+    assert desk.outlook.eta_s(desk.add("c", priority=6)) == pytest.approx((20 + 10) / 20 + REST_S)
 
 
 def test_what_is_done_counts_no_more() -> None:
     desk = Desk()
     first, done = desk.add("a", started=True, num_outputs=2), desk.add("b", started=True, num_outputs=2)
-    first.work_left = 5
+    first.work_left = 50
     done.seal = lambda: None
-    assert desk.outlook.eta_s(desk.add("c")) == pytest.approx(5 / 20 + 1.0 + REST_S)
+    assert desk.outlook.eta_s(desk.add("c")) == pytest.approx((50 + 10) / 20 + REST_S)
     speed = desk.outlook.speed("tiny")
     assert speed is not None
-    assert (speed.busy_rows, speed.left, speed.max_rows) == (3, 15, 2)
+    assert (speed.busy_rows, speed.left, speed.max_rows) == (3, 60, 2)
+
+
+def test_of_those_under_way_whoever_has_least_left_ends_first() -> None:
+    desk = Desk()
+    short, long = desk.add("a", started=True, steps=10), desk.add("b", started=True, steps=40)
+    desk.add("c", started=True, steps=20)
+    assert desk.outlook.eta_s(short) == pytest.approx(10 * 0.1 + REST_S)
+    assert desk.outlook.eta_s(long) == pytest.approx(40 * 0.1 + REST_S), "more than the (10 + 20 + 40) / 20 of them all"
+    desk.add("d", started=True, steps=30, num_outputs=2)
+    assert desk.outlook.eta_s(long) == pytest.approx((10 + 20 + 60 + 40) / 20 + REST_S)
+    long.work_left = 5
+    assert desk.outlook.eta_s(long) == pytest.approx(5 * 0.1 + REST_S)
 
 
 @pytest.mark.parametrize("stats", [None, replace(STATS, step_ms=None)])
@@ -111,7 +123,7 @@ def test_it_is_told_when_the_estimate_turns_out_wrong(monkeypatch: pytest.Monkey
     first = desk.add("a", started=True, num_outputs=2, steps=100)
     waits = desk.add("b")
     desk.teller.waiting(waits)
-    assert desk.told("b").eta_s == pytest.approx(10 + 1.0 + REST_S)
+    assert desk.told("b").eta_s == pytest.approx((200 + 10) / 20 + REST_S)
     desk.store.told.clear()
     desk.teller.tick()
     assert "b" not in desk.store.told, "it holds"
@@ -133,7 +145,7 @@ def test_an_estimate_that_runs_down_as_it_should_is_not_told_again(monkeypatch: 
     assert desk.store.told == {}
     first.work_left += 100  # it stood still
     desk.teller.tick()
-    assert desk.told("b").eta_s == pytest.approx(10 + 1.0 + REST_S)
+    assert desk.told("b").eta_s == pytest.approx((200 + 10) / 20 + REST_S)
 
 
 def test_nobody_waits_that_has_begun_or_ended() -> None:
