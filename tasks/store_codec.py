@@ -74,7 +74,12 @@ class Lifetimes:
 def script_arguments(
     call: Call[Any], prefix: str, lifetimes: Lifetimes, clock: Callable[[], int] | None, quotas: str
 ) -> tuple[list[str], list[Argument]]:
-    """KEYS and ARGV of a run of the script. A call about no job in particular routes by the list of all jobs."""
+    """KEYS and ARGV of a run of the script. A call about no job in particular routes by the list of all jobs.
+
+    Raises ValueError for an id that is no text: a caller's, who gave the job instead, say.
+    """
+    if wrong := [job_id for job_id in call.job_ids if not isinstance(job_id, str)]:
+        raise ValueError(f"job_id: wants a text, got a {type(wrong[0]).__name__}; a job's id is its `.id`")
     keys = [f"{prefix}job:{job_id}" for job_id in call.job_ids] or [f"{prefix}jobs"]
     head: list[Argument] = [prefix, call.verb, clock() if clock else ""]
     return keys, [*head, lifetimes.result_ms, lifetimes.dead_letter_ms, quotas, *call.args]

@@ -144,6 +144,14 @@ def test_wait_gives_up_and_the_job_goes_on(client: Client) -> None:
         client.wait("nobody", timeout_s=1)
 
 
+@pytest.mark.parametrize("call", ["get", "wait", "abort", "explain", "result_urls", "replay"])
+def test_a_job_in_place_of_its_id_is_told_so(client: Client, call: str) -> None:
+    job = client.submit(prompt="x")
+    rest = {"timeout_s": 1} if call == "wait" else {}
+    with pytest.raises(ValueError, match=r"job_id: wants a text, got a Job"):
+        getattr(client, call)(job, **rest)
+
+
 def test_events_end_after_done_and_can_be_resumed(client: Client, server: redis.Redis) -> None:
     job_id = client.submit(prompt="x").id
     threading.Timer(0.2, run, [client, job_id]).start()
