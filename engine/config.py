@@ -15,12 +15,13 @@ Parallel = Literal["context", "shard"]
 class EngineConfig:
     """How to load and serve one model. Raises ValueError naming the field.
 
-    `model` is a path, a hub id, `bundled:tiny` or `fake:…` (see `engine.testing`). `max_batch_rows` bounds the rows
-    of one pipeline call. The oldest of compatible requests waits at most `admission_wait_ms` for company. Batch-mates
-    are looked for among the first `look_ahead` waiting requests, no request is overtaken by more than `max_passes`
-    batches, and waiting `ageing_s` is worth one level of priority. `max_waiting` bounds the waiting requests.
-    `pipeline_class` is one of diffusers by name, any other by dotted path or the class itself; `engine_backend` is
-    "default", a subclass of DiffusionEngine, or its dotted path.
+    `model` is a path, a hub id, `bundled:tiny` or `fake:…` (see `engine.testing`). `max_batch_rows` bounds the rows of
+    one pipeline call or, in step mode, forward; step mode has up to twice as many under way, if it is above 1. The
+    oldest of compatible requests waits at most `admission_wait_ms` for company. Batch-mates are looked for among the
+    first `look_ahead` waiting requests, no request is overtaken by more than `max_passes` batches, and waiting
+    `ageing_s` is worth one level of priority. `max_waiting` bounds the waiting requests. `pipeline_class` is one of
+    diffusers by name, any other by dotted path or the class itself; `engine_backend` is "default", a subclass of
+    DiffusionEngine, or its dotted path.
     `loras` are the sources of LoRA adapters by the name that a request uses: a safetensors file, a folder, or a hub
     id; `max_loras` bounds those that are in memory at a time. `vae_tiling`, `vae_slicing` and `attention_backend` are
     diffusers' own, and refused when the model loads where it has no such thing. Step mode keeps up to `prompt_cache_mb`

@@ -87,7 +87,8 @@ class ModelSpec(_Spec):
     #: `step`: requests join and leave at every denoise step; `request`: whole calls are batched; `auto`: step where it
     #: is proved right.
     mode: Literal["auto", "request", "step"] = "auto"
-    #: Pictures that denoise together; guidance doubles them inside the pipeline.
+    #: Pictures that denoise together; guidance doubles them inside the pipeline. Step mode has up to twice as many
+    #: under way, if it is above 1.
     max_batch_rows: Annotated[int, Field(ge=1, le=1024)] = 4
     #: How long the first of a batch waits for company.
     admission_wait_ms: Annotated[float, Field(ge=0, le=10_000)] = 20.0

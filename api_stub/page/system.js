@@ -89,8 +89,9 @@ function priorities({ priorities: found = [] }) {
 }
 
 function modelRow([name, model], maxRows) {
-  const now = model.running_rows ?? 0;
-  const most = maxRows.get(name) ?? Math.max(now, 1);
+  const begun = model.running_rows ?? 0;
+  const most = maxRows.get(name) ?? Math.max(begun, 1);
+  const now = Math.min(begun, most); // step mode keeps more rows under way than a forward takes
   const fill = el("span", { class: "fill", role: "meter", "aria-label": "Rows in the batch", "aria-valuemin": 0, "aria-valuemax": most, "aria-valuenow": now });
   fill.style.setProperty("--f", Math.min(1, now / most));
   const figures = [
@@ -104,7 +105,7 @@ function modelRow([name, model], maxRows) {
     "div",
     { class: "model" },
     el("p", { class: "model-name" }, name),
-    el("p", { class: "batch" }, el("span", {}, `${now} of ${most} rows`, model.waiting_rows ? `, ${model.waiting_rows} next` : ""), fill),
+    el("p", { class: "batch" }, el("span", {}, `${now} of ${most} rows`, begun > now ? `, ${begun - now} more begun` : "", model.waiting_rows ? `, ${model.waiting_rows} next` : ""), fill),
     el("dl", { class: "facts" }, facts(figures)),
   );
 }

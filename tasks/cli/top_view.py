@@ -102,9 +102,10 @@ def _place(model: Mapping[str, Any]) -> str:
 def _fill(rows: int, max_rows: int | None) -> str:
     if not max_rows:
         return f"{rows} rows"
-    cells = min(8, max_rows)
-    done = round(cells * min(1.0, rows / max_rows))
-    return f"{'▮' * done}{'▯' * (cells - done)} {rows}/{max_rows}"
+    cells, now = min(8, max_rows), min(rows, max_rows)
+    done = round(cells * now / max_rows)
+    more = f" +{rows - now}" if rows > now else ""  # step mode keeps more rows under way than a forward takes
+    return f"{'▮' * done}{'▯' * (cells - done)} {now}/{max_rows}{more}"
 
 
 def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:

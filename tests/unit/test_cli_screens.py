@@ -119,6 +119,14 @@ def a_look(**changes: Any) -> Look:
     return Look(**parts | changes)
 
 
+@pytest.mark.parametrize(("rows", "shown"), [(0, "▯▯▯▯▯▯▯▯ 0/8"), (8, "▮▮▮▮▮▮▮▮ 8/8"), (13, "▮▮▮▮▮▮▮▮ 8/8 +5")])
+def test_top_shows_how_full_a_batch_is(rows: int, shown: str) -> None:
+    look = a_look()
+    look.workers[0]["models"]["sdxl"]["running_rows"] = rows
+    line = next(line.plain for line in frame(look, 140) if "sdxl step" in line.plain)
+    assert f"batch {shown}  " in line
+
+
 def test_top_shows_what_an_operator_asks() -> None:
     text = "\n".join(line.plain for line in frame(a_look(), 140))
     for words in ("12 queued", "oldest waits 4 s", "gpu-1:7:abc", "▮▮▮▮▯▯▯▯ 4/8", "51 ms a step", "3.0/16 GiB"):
