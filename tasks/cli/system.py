@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tasks.cli.connect import note, open_client, settings_here
+from tasks.cli.connect import model_names, note, open_client, settings_here
 from tasks.cli.output import AsJson, duration, print_json, print_table, screen_width
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def queues(*, as_json: AsJson = False) -> None:
     from tasks.store import by_tenant
 
     with open_client() as client:
-        stats = [asdict(queue) for queue in client.store.queues(client.models.names)]
+        stats = [asdict(queue) for queue in client.store.queues(model_names(client))]
         workers = [dict(worker) for worker in client.store.workers()]
         tenants = standings(by_tenant(client.store.tenants()), client.store.quotas)
     if as_json:
