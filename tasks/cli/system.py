@@ -62,6 +62,7 @@ def queues(*, as_json: AsJson = False) -> None:
     Example:
       safelight queues --json | jq '.workers | length'
     """
+    from tasks.beats import state_of
     from tasks.quotas import DEFAULT_TENANT, standings
     from tasks.store import by_tenant
 
@@ -77,7 +78,7 @@ def queues(*, as_json: AsJson = False) -> None:
         print_table([{name: "" if value is None else value for name, value in tenant.items()} for tenant in tenants])
     for worker in workers:
         places = [f"{name} {told['state']}" for name, told in worker.get("models", {}).items() if "state" in told]
-        parts = (str(worker.get("state")), _jobs(worker.get("jobs", 0)), *places)
+        parts = (state_of(worker), _jobs(worker.get("jobs", 0)), *places)
         print(f"worker {worker['name']}: {', '.join(parts)}")
     if not workers:
         note("no worker is up, or none has loaded its models yet; to start one: safelight worker")
