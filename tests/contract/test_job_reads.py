@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 import pytest
 
-from tasks.errors import InvalidRequest, UnknownJob
 from tasks.beats import silent_s
+from tasks.errors import InvalidRequest, UnknownJob
 from tasks.job import Batching, JobMetrics, JobStatus, Progress
 from tasks.store import Created, Outcome, PriorityStats
 from tests.contract.stores import (
