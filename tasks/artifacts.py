@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import re
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from tasks.artifact_faults import explain, http_status, is_transient, lacks_credentials, s3_code, to_ascii
 from tasks.errors import SafelightError, StoreUnavailable
-from tasks.s3_client import Patience, endpoints, s3_client
+from tasks.s3_client import NUM_CONNECTIONS, Patience, endpoints, s3_client, tell_silence
 from tasks.settings import Settings
 
 if TYPE_CHECKING:
@@ -53,17 +55,33 @@ def parse_uri(uri: str) -> tuple[str, str]:
 class ArtifactStore:
     """One bucket. Safe to share between threads; every call is bounded in time."""
 
-    def __init__(self, settings: Settings, patience: Patience | None = None) -> None:
+    def __init__(
+        self, settings: Settings, patience: Patience | None = None, num_connections: int = NUM_CONNECTIONS
+    ) -> None:
         self.bucket = settings.s3_bucket
         place = endpoints(settings)
         self._region, self._where = place.region, place.where
-        self._client = s3_client(place.ours, place, patience)
+        self._client = s3_client(place.ours, place, patience, num_connections)
         self._signer = self._client if place.public == place.ours else s3_client(place.public, place)
+        self._here = threading.local()
+        tell_silence(self._client, self._tell_silence)
 
     @property
     def client(self) -> S3Client:
         """For calls that are not about files."""
         return self._client
+
+    @contextmanager
+    def watched(self, tell: Callable[[], object]) -> Iterator[None]:
+        """`tell` is called as soon as a call of this thread had no answer to a try, long before it may fail."""
+        self._here.tell = tell
+        try:
+            yield
+        finally:
+            del self._here.tell
+
+    def _tell_silence(self) -> None:
+        getattr(self._here, "tell", _nobody)()
 
     def ensure_bucket(self, patience_s: float = 5.0) -> None:
         """Create the bucket unless it is there, while the store starts up. Raises `StoreUnavailable`."""
@@ -208,6 +226,10 @@ class ArtifactStore:
 
     def _explain(self, error: Exception, bucket: str | None = None) -> str:
         return explain(error, self._where, bucket or self.bucket, self._region)
+
+
+def _nobody() -> None:
+    """To be told that nothing is heard."""
 
 
 def _transfer_config() -> Any:

@@ -15,7 +15,7 @@ from tasks.errors import SafelightError, StoreUnavailable, WaitTimeout
 from tasks.explain import Explanation, explain
 from tasks.hints import Hinter
 from tasks.job import Job
-from tasks.models import Models, load_models
+from tasks.models import Models
 from tasks.operator_client import AsyncOperatorCalls
 from tasks.quotas import DEFAULT_TENANT, check_tenant, load_quotas
 from tasks.result_links import ResultLinks
@@ -42,7 +42,7 @@ class AsyncClient(AsyncOperatorCalls):
         self.tenant = check_tenant(tenant)
         settings = settings or read_settings()
         self.settings = settings if redis_url is None else settings.model_copy(update={"redis_url": redis_url})
-        self.models = models or load_models(self.settings.models)
+        self._given_models = models
         self._redis = async_connect(self.settings)
         self.store = AsyncRedisJobStore(
             self._redis,

@@ -12,7 +12,7 @@ from tasks.errors import SafelightError, StoreUnavailable, WaitTimeout
 from tasks.explain import Explanation, explain
 from tasks.hints import Hinter
 from tasks.job import Job
-from tasks.models import Models, load_models
+from tasks.models import Models
 from tasks.operator_client import OperatorCalls
 from tasks.quotas import DEFAULT_TENANT, check_tenant, load_quotas
 from tasks.redis_store import RedisJobStore
@@ -31,7 +31,8 @@ RETRY_PAUSE_S = 0.5
 class Client(OperatorCalls):
     """Talks to Redis only, and signs URLs of the object store. Thread-safe. Any call may raise `StoreUnavailable`.
 
-    `tenant`: for whom it submits, unless a call says otherwise; the caller is trusted with that.
+    `tenant`: for whom it submits, unless a call says otherwise; the caller is trusted with that. A models file is read
+    by the first call that makes a job, which raises `ConfigError` if it cannot be.
     """
 
     def __init__(
@@ -47,7 +48,7 @@ class Client(OperatorCalls):
         self.tenant = check_tenant(tenant)
         settings = settings or read_settings()
         self.settings = settings if redis_url is None else settings.model_copy(update={"redis_url": redis_url})
-        self.models = models or load_models(self.settings.models)
+        self._given_models = models
         self._redis = connect(self.settings)
         self.store = RedisJobStore(
             self._redis,

@@ -10,18 +10,22 @@ import redis
 import redis.asyncio
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.asyncio.sentinel import Sentinel as AsyncSentinel
-from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.backoff import NoBackoff
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
 from tasks.errors import ConfigError
 from tasks.redis_address import TLS_FILES, VARIABLE, RedisAddress, parse_address
 from tasks.redis_errors import explain
+from tasks.redis_retries import AsyncBoundedRetry, BoundedRetry
 from tasks.settings import Settings
 
 __all__ = ["BLOCK_SLICE_S", "async_connect", "connect", "explain", "where"]
 
-SOCKET_TIMEOUT_S = 3.0
+#: How long a server may be silent. With one more try, the answer to a command is there, or given up, within twice that.
+SOCKET_TIMEOUT_S = 2.5
+#: Of what fails at once, as while a server restarts.
+NUM_RETRIES = 3
 #: One blocking read of a stream: well below the socket's timeout, so that a dead peer still shows.
 BLOCK_SLICE_S = SOCKET_TIMEOUT_S / 2
 _TLS_CONNECTIONS = (redis.SSLConnection, redis.asyncio.SSLConnection)
@@ -36,12 +40,14 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def connect(settings: Settings, *, timeout_s: float = SOCKET_TIMEOUT_S, num_retries: int = 2) -> redis.Redis:
-    """A client that opens its connections at first use. Safe to share between threads. Raises `ConfigError`."""
+def connect(settings: Settings, *, timeout_s: float = SOCKET_TIMEOUT_S, num_retries: int = NUM_RETRIES) -> redis.Redis:
+    """A client that opens its connections at first use. Safe to share between threads. Raises `ConfigError`.
+
+    A command that a silent server never answers fails after twice `timeout_s`, or once that without retries.
+    """
     address = readable(parse_address(settings.redis_url))
     dialling = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
-    retry = Retry(ExponentialBackoff(cap=1.0, base=0.05), num_retries)
-    options = _options(address) | dialling | {"retry": retry}
+    options = _options(address) | dialling | {"retry": BoundedRetry(num_retries, _budget_s(timeout_s))}
     if address.kind == "sentinel":
         asked = sentinel_options(address) | dialling
         sentinel: Any = Sentinel(address.hosts, sentinel_kwargs=asked, **options)  # type: ignore[no-untyped-call]
@@ -52,12 +58,17 @@ def connect(settings: Settings, *, timeout_s: float = SOCKET_TIMEOUT_S, num_retr
 def async_connect(settings: Settings) -> redis.asyncio.Redis:
     """The same for asyncio; for one event loop."""
     address = readable(parse_address(settings.redis_url))
-    options = _options(address) | {"retry": AsyncRetry(ExponentialBackoff(cap=1.0, base=0.05), 2)}
+    options = _options(address) | {"retry": AsyncBoundedRetry(NUM_RETRIES, _budget_s(SOCKET_TIMEOUT_S))}
     if address.kind == "sentinel":
         asked = sentinel_options(address) | {"retry": AsyncRetry(NoBackoff(), 0)}
         sentinel: Any = AsyncSentinel(address.hosts, sentinel_kwargs=asked, **options)  # type: ignore[no-untyped-call]
         return sentinel.master_for(address.master)  # type: ignore[no-any-return]
     return redis.asyncio.Redis(**_target(address), **options)
+
+
+def _budget_s(timeout_s: float) -> float:
+    """More than one timeout and less than two: after a first silence there is one more try, after a second none."""
+    return 1.5 * timeout_s
 
 
 def readable(address: RedisAddress) -> RedisAddress:

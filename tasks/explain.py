@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict
 
+from tasks.beats import silent_s
 from tasks.job import Batching, JobMetrics, JobStatus
 from tasks.request import GenerationRequest
 from tasks.store import JobFacts
@@ -29,6 +30,7 @@ Code = Literal[
     "rows_busy",
     "message_under_way",
     "after_failure",
+    "worker_silent",
     "waits_for_batch",
     "runs_alone",
     "differs",
@@ -106,10 +108,8 @@ def _reasons(facts: JobFacts, running: tuple[RunningRows, ...]) -> Iterator[Reas
         yield Reason(code="abort_wanted", message="somebody asked for its end; it ends at its next step")
     if job.status is JobStatus.QUEUED:
         yield from _why_nobody_takes_it(facts)
-    elif job.progress.stage == "uploading":
-        yield from _why_it_is_not_stored(facts)
-    elif job.progress.stage in ("queued", "loading", "encoding"):
-        yield Reason(code="waits_for_batch", message=f"{job.worker} has it: inputs, texts, or a place in a batch")
+    else:
+        yield from _what_its_worker_does(facts)
     if facts.crashes >= CRASHES_TO_SOLO:
         message = f"{facts.crashes} workers were lost while they ran it with others: it runs alone, on an empty worker"
         yield Reason(code="quarantined", message=message)
@@ -157,6 +157,18 @@ def _not_in_memory(model: str | None, ready: list[Mapping[str, Any]]) -> Reason:
         return Reason(code="model_loading", message=f"a worker is loading model {model}")
     message = f"model {model} is in no worker's memory: it waits until another model there has had its turn"
     return Reason(code="model_out", message=message)
+
+
+def _what_its_worker_does(facts: JobFacts) -> Iterator[Reason]:
+    job = facts.job
+    if (late_s := max((silent_s(info) or 0.0 for info in facts.workers if info["name"] == job.worker), default=0)) > 0:
+        message = f"nothing was heard of worker {job.worker} for {late_s:.0f} s: if it is lost, the job is queued again"
+        yield Reason(code="worker_silent", message=message)
+    if job.progress.stage == "uploading":
+        yield from _why_it_is_not_stored(facts)
+    elif job.progress.stage in ("queued", "loading", "encoding"):
+        message = f"worker {job.worker} has it: inputs, texts, or a place in a batch"
+        yield Reason(code="waits_for_batch", message=message)
 
 
 def _why_it_is_not_stored(facts: JobFacts) -> Iterator[Reason]:

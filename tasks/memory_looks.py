@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from tasks.beats import aged, serves
 from tasks.dead_letters import ANY_LETTER, DeadLetter, DeadLetterPage, LetterFilter, letter_of, parse_cursor
 from tasks.errors import UnknownDeadLetter
 from tasks.eta import Speed, speeds_of
@@ -16,7 +17,6 @@ from tasks.job_codec import moment, work_of
 from tasks.memory_picks import Picks
 from tasks.memory_records import Entry, MemoryRecords
 from tasks.store import Drained, JobFacts, PriorityStats, QueueStats, TenantRows, Totals
-from tasks.store_codec import serves
 from tasks.tally import Tally
 
 _DRAIN_TTL_MS = 3_600_000
@@ -56,7 +56,7 @@ class MemoryLooks:
 
     def _beating(self) -> list[tuple[str, Mapping[str, Any]]]:
         alive = sorted((until, name, info) for name, (info, until) in self._beats.items() if until > self._now())
-        return [(name, json.loads(info)) for _, name, info in alive]
+        return [(name, aged(json.loads(info), until - self._now())) for until, name, info in alive]
 
     def queues(self, models: Sequence[str]) -> Sequence[QueueStats]:
         with self._changed:

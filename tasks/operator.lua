@@ -39,12 +39,14 @@ function VERBS.drain(node)
   return {asked, live}
 end
 
+-- {what it says of itself, ms until it is given up}, …
 function VERBS.workers()
-  local infos = {}
-  for _, worker in ipairs(call('ZRANGEBYSCORE', key('workers'), '(' .. now, '+inf')) do
-    infos[#infos + 1] = call('GET', key('worker', worker)) or nil
+  local told, live = {}, call('ZRANGEBYSCORE', key('workers'), '(' .. now, '+inf', 'WITHSCORES')
+  for at = 1, #live, 2 do
+    local info = call('GET', key('worker', live[at]))
+    if info then told[#told + 1] = {info, live[at + 1] - now} end
   end
-  return infos
+  return told
 end
 
 -- A job, whether its abort is wanted, what the live workers say of themselves, and who holds it up; or nil.

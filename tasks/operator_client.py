@@ -5,15 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cached_property
 
 from tasks.async_redis_store import AsyncRedisJobStore
 from tasks.dead_letters import DeadLetter, DeadLetterPage, LetterFilter
 from tasks.errors import UnknownWebhook, UnknownWorker
 from tasks.hints import Hinter
 from tasks.job import ErrorType, Job
-from tasks.models import Models
+from tasks.models import Models, load_models
 from tasks.quotas import DEFAULT_TENANT
 from tasks.redis_store import RedisJobStore
+from tasks.settings import Settings
 from tasks.store import Drained, NewJob
 from tasks.submission import accepted, hints_for, new_job
 from tasks.webhook_queue import AsyncWebhookQueue, WebhookLetter, WebhookQueue
@@ -30,11 +32,21 @@ def _asked(node: str, drained: Drained) -> list[str]:
     return list(drained.asked)
 
 
-class OperatorCalls:
+class _Serves:
+    """The models that jobs are made for, read when the first one is: to look at jobs, nobody needs the file."""
+
+    settings: Settings
+    _given_models: Models | None
+
+    @cached_property
+    def models(self) -> Models:
+        return self._given_models or load_models(self.settings.models)
+
+
+class OperatorCalls(_Serves):
     """Any call may raise `StoreUnavailable`."""
 
     store: RedisJobStore
-    models: Models
     tenant: str
     _hinter: Hinter
     _webhooks: WebhookQueue
@@ -97,11 +109,10 @@ class OperatorCalls:
         return list(self.store.drain(None).asked)
 
 
-class AsyncOperatorCalls:
+class AsyncOperatorCalls(_Serves):
     """Each call holds what `OperatorCalls` says of it."""
 
     store: AsyncRedisJobStore
-    models: Models
     tenant: str
     _hinter: Hinter
     _webhooks: AsyncWebhookQueue

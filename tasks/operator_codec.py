@@ -6,12 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tasks.beats import beats, serves
 from tasks.dead_letters import DeadLetter, DeadLetterPage, LetterFilter, letter_of, parse_cursor
 from tasks.errors import UnknownDeadLetter
 from tasks.eta import speeds_of
 from tasks.job_codec import decode_job, moment
 from tasks.store import Drained
-from tasks.store_codec import Argument, Call, serves, snapshot
+from tasks.store_codec import Argument, Call, snapshot
 
 
 def beat(worker: str, info: Mapping[str, Any], ttl_s: float) -> Call[bool]:
@@ -27,7 +28,7 @@ def leave(worker: str) -> Call[None]:
 
 
 def workers() -> Call[list[Mapping[str, Any]]]:
-    return Call("workers", [], [], lambda reply: [info for info in map(json.loads, reply) if serves(info)])
+    return Call("workers", [], [], lambda reply: [info for info in beats(reply) if serves(info)])
 
 
 def drain(node: str | None) -> Call[Drained]:

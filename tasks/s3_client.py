@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from tasks.errors import ConfigError
 from tasks.settings import Settings
@@ -13,8 +14,8 @@ if TYPE_CHECKING:
     from mypy_boto3_s3 import S3Client
 
 
-#: At a time, of one client.
-MAX_CONNECTIONS = 16
+#: That a client keeps open. Calls beyond get connections of their own, which are thrown away with a warning.
+NUM_CONNECTIONS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +49,9 @@ def endpoints(settings: Settings) -> Endpoints:
     return Endpoints(ours, public, settings.s3_region.strip() or "us-east-1", settings.s3_addressing)
 
 
-def s3_client(endpoint: str | None, place: Endpoints, patience: Patience | None = None) -> S3Client:
+def s3_client(
+    endpoint: str | None, place: Endpoints, patience: Patience | None = None, num_connections: int = NUM_CONNECTIONS
+) -> S3Client:
     """A client that connects at first use, to one of the place's endpoints. No checksums of boto3's own: many stores
     refuse the trailers that it sends by default."""
     import boto3
@@ -63,12 +66,23 @@ def s3_client(endpoint: str | None, place: Endpoints, patience: Patience | None 
         connect_timeout=patience.connect_s,
         read_timeout=patience.read_s,
         retries={"mode": "standard", "total_max_attempts": patience.num_attempts},
-        max_pool_connections=MAX_CONNECTIONS,
+        max_pool_connections=num_connections,
     )
     client: S3Client = boto3.session.Session().client(
         "s3", endpoint_url=endpoint, region_name=place.region, config=config
     )
     return client
+
+
+def tell_silence(client: S3Client, tell: Callable[[], object]) -> None:
+    """`tell` is called by the calling thread whenever a try of a call was not answered in time; more may follow."""
+    from botocore.exceptions import ConnectTimeoutError, ReadTimeoutError
+
+    def hear(caught_exception: Exception | None = None, **_: Any) -> None:
+        if isinstance(caught_exception, ConnectTimeoutError | ReadTimeoutError):
+            tell()
+
+    client.meta.events.register("needs-retry.s3", hear)
 
 
 def _endpoint(name: str, url: str | None) -> str | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Generic, TypeVar
 
+from tasks.beats import beats
 from tasks.errors import (
     IdempotencyConflict,
     InvalidRequest,
@@ -304,11 +305,6 @@ def _queue_stats(model: str, queued: int, running: int, *figures: int) -> QueueS
     return QueueStats(model, queued, running, max((one.oldest_s for one in priorities), default=None), priorities)
 
 
-def serves(info: Mapping[str, Any]) -> bool:
-    """Whether a beat is of a worker that has its models; one that loads them beats too."""
-    return info.get("state") != "starting"
-
-
 def explain(job_id: str) -> Call[JobFacts]:
     def decode(reply: Any) -> JobFacts:
         if not reply:
@@ -318,7 +314,7 @@ def explain(job_id: str) -> Call[JobFacts]:
         batching = Batching.model_validate_json(record["batching"]) if "batching" in record else None
         crashes = int(record.get("crashes", 0)), int(record.get("solo_crashes", 0))
         held_by = in_words(*reply[3]) if reply[3] else None
-        workers = [json.loads(info) for info in reply[2]]
+        workers = beats(reply[2])
         return JobFacts(decode_job(found), bool(reply[1]), *crashes, batching, workers, held_by)
 
     return Call("explain", [job_id], [job_id], decode)

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 BEAT_INTERVAL_S = 2.0
+#: After so long without another the worker is given up.
+BEAT_TTL_S = 4 * BEAT_INTERVAL_S
 #: Groups of running rows that a beat tells of, for each model.
 _MAX_GROUPS = 16
 State = Literal["starting", "ready", "draining"]
@@ -62,7 +64,7 @@ class Announcer:
             self._tell(store)
 
     def _tell(self, store: JobStore) -> bool:
-        return store.beat(self._name, self.info(), ttl_s=4 * BEAT_INTERVAL_S)
+        return store.beat(self._name, self.info(), ttl_s=BEAT_TTL_S)
 
     def info(self) -> dict[str, Any]:
         state = self._state()
@@ -72,6 +74,7 @@ class Announcer:
             "host": self._host,
             "pid": os.getpid(),
             "state": state,
+            "ttl_s": BEAT_TTL_S,
             "jobs": len(self._attempts),
             "uploads": self._figures.uploads(),
             "models": {name: self._told(name, engines.get(name)) for name in self._models},

@@ -61,7 +61,7 @@ from worker.shelf_policy import ShelfPolicy
 from worker.spool import Spool, spool_folder, system_of
 from worker.sweeper import INTERVAL_S as SWEEP_S
 from worker.sweeper import Sweeper
-from worker.uploads import Uploader
+from worker.uploads import MAX_PUTS, Uploader
 
 log = logging.getLogger(__name__)
 
@@ -118,7 +118,8 @@ class Node:
             dead_letter_ttl_s=settings.dead_letter_ttl_s,
             quotas=self._quotas,
         )
-        artifacts = ArtifactStore(settings)
+        places = num_places(self._specs, settings.look_ahead_rows)
+        artifacts = ArtifactStore(settings, num_connections=MAX_PUTS + places)
         database = parse_address(settings.redis_url).db
         names = [spec.name for spec in self._specs]
         for warning in check_start(client, worker_samples(settings.key_prefix, names, self._submit_queues, database)):

@@ -18,7 +18,10 @@ _GLANCE_S = 5.0
 
 
 class Outage:
-    """Who got a turn says how it went: `failed`, `over` for any answer of the store, or `pass_on`. Thread-safe."""
+    """Who got a turn says how it went: `failed`, `over` for any answer of the store, or `pass_on`. Thread-safe.
+
+    One whose try has had no answer for long says `failed` too, and may still come to an answer.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
@@ -53,6 +56,11 @@ class Outage:
             with self._changed:
                 if seen == self._version:
                     self._changed.wait(min(_GLANCE_S, wait_s) if wait_s > 0 else _GLANCE_S)
+
+    def may_try(self, until: float) -> bool:
+        """Whether one whose turn came before still has it."""
+        with self._changed:
+            return self._since is None or self._trier == threading.get_ident() or self._clock() >= until
 
     def wake(self) -> None:
         """Let every waiter look at once."""

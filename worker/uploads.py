@@ -11,7 +11,6 @@ from engine import Media
 from engine.media import content_type, encode
 from tasks.artifacts import ArtifactStore, UploadFailed, object_key, parse_uri
 from tasks.job import Output
-from tasks.s3_client import MAX_CONNECTIONS
 from worker.attempt import Attempt
 from worker.backlog import Backlog
 from worker.figures import NodeFigures
@@ -21,10 +20,14 @@ from worker.spool import Spool
 
 log = logging.getLogger(__name__)
 
+#: Jobs that put at a time. They mostly wait for a store that may be far away.
+MAX_PUTS = 16
+#: How often one that waits for others to have put looks whether the store went away meanwhile.
+_GLANCE_S = 1.0
+
 
 class Uploader:
-    """At most `num_parallel` jobs encode at a time, so that they do not crowd out the device's thread. Puts mostly wait
-    for a store that may be far away: as many at a time as the client has connections."""
+    """At most `num_parallel` jobs encode at a time, so that they do not crowd out the device's thread."""
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class Uploader:
         self._prefix = prefix
         self._patience_s = patience_s
         self._slots = threading.BoundedSemaphore(num_parallel)
-        self._puts = threading.BoundedSemaphore(MAX_CONNECTIONS)
+        self._puts = threading.BoundedSemaphore(MAX_PUTS)
         self._spool = spool
         self._outage = Outage()
         self.backlog = Backlog(spool, self._outage, max_waiting)
@@ -110,7 +113,9 @@ class Uploader:
             attempt.check()
             self._outage.wait_turn(look, give_up_at)
             try:
-                return self._try(attempt, parcel, k)
+                if self._has_room(give_up_at):
+                    return self._try(attempt, parcel, k)
+                self._outage.pass_on()
             except UploadFailed as error:
                 if not error.retryable or time.monotonic() + pause_s > give_up_at:
                     self._figures.upload_failed("given_up")
@@ -121,13 +126,23 @@ class Uploader:
             attempt.sleep(pause_s)
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
+    def _has_room(self, give_up_at: float) -> bool:
+        """Waits for its place among the puts; False, and it has none, if the store is away: they may take long then."""
+        while not self._puts.acquire(timeout=_GLANCE_S):
+            if self._outage.is_away:
+                return False
+        if self._outage.may_try(give_up_at):
+            return True
+        self._puts.release()
+        return False
+
     def _try(self, attempt: Attempt, parcel: Parcel, k: int) -> str:
         job, item = attempt.job, parcel.manifest.items[k]
         output_format = job.request.output_format
         assert output_format is not None
         key = object_key(self._prefix, job.request.output_prefix, job.id, attempt.number, k, output_format)
         try:
-            with self._puts:
+            with self._artifacts.watched(self._outage.failed):
                 body = parcel.body(k)
                 began = time.monotonic()
                 uri = self._artifacts.put(key, body, item.content_type, item.sha256, {"seed": str(item.seed)})
@@ -137,6 +152,8 @@ class Uploader:
         except BaseException:
             self._outage.pass_on()
             raise
+        finally:
+            self._puts.release()
         self._figures.uploaded(time.monotonic() - began)
         self._outage.over()
         return uri

@@ -51,8 +51,9 @@ export class System {
       $("workers").append(card);
     }
     const isDraining = worker.state === "draining";
-    card.dataset.state = worker.state;
-    setText(card.querySelector(".worker-state"), { ready: worker.jobs ? "Working" : "Idle", draining: "Draining", starting: "Starting" }[worker.state] ?? worker.state);
+    const isSilent = worker.beat_age_s >= worker.ttl_s / 2;
+    card.dataset.state = isSilent ? "silent" : worker.state;
+    setText(card.querySelector(".worker-state"), isSilent ? `Silent for ${seconds(worker.beat_age_s)}` : stateOf(worker));
     setText(card.querySelector(".worker-jobs"), plural(worker.jobs ?? 0, "job"));
     card.querySelector(".drain").hidden = isDraining || !this.canDrain;
     card.querySelector(".models").replaceChildren(...Object.entries(worker.models ?? {}).map((entry) => modelRow(entry, this.maxRows)));
@@ -82,6 +83,10 @@ export class System {
       button.disabled = false;
     }
   }
+}
+
+function stateOf({ state, jobs }) {
+  return { ready: jobs ? "Working" : "Idle", draining: "Draining", starting: "Starting" }[state] ?? state;
 }
 
 function priorities({ priorities: found = [] }) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tasks.errors import ConfigError
@@ -47,3 +48,12 @@ def open_client() -> Client:
     from tasks.client import Client
 
     return Client(settings_here())
+
+
+def model_names(client: Client) -> Sequence[str]:
+    """Names in the models file; while that cannot be read, which is then noted, of the models that Redis knows."""
+    try:
+        return client.models.names
+    except ConfigError as error:
+        note(f"safelight: {error}; showing the models that had jobs lately")
+        return client.store.known_models()

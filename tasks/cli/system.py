@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from tasks.cli.connect import note, open_client, settings_here
+from tasks.cli.connect import model_names, note, open_client, settings_here
 from tasks.cli.output import AsJson, duration, print_json, print_table, screen_width
 
 if TYPE_CHECKING:
@@ -62,11 +62,12 @@ def queues(*, as_json: AsJson = False) -> None:
     Example:
       safelight queues --json | jq '.workers | length'
     """
+    from tasks.beats import state_of
     from tasks.quotas import DEFAULT_TENANT, standings
     from tasks.store import by_tenant
 
     with open_client() as client:
-        stats = [asdict(queue) for queue in client.store.queues(client.models.names)]
+        stats = [asdict(queue) for queue in client.store.queues(model_names(client))]
         workers = [dict(worker) for worker in client.store.workers()]
         tenants = standings(by_tenant(client.store.tenants()), client.store.quotas)
     if as_json:
@@ -77,7 +78,7 @@ def queues(*, as_json: AsJson = False) -> None:
         print_table([{name: "" if value is None else value for name, value in tenant.items()} for tenant in tenants])
     for worker in workers:
         places = [f"{name} {told['state']}" for name, told in worker.get("models", {}).items() if "state" in told]
-        parts = (str(worker.get("state")), _jobs(worker.get("jobs", 0)), *places)
+        parts = (state_of(worker), _jobs(worker.get("jobs", 0)), *places)
         print(f"worker {worker['name']}: {', '.join(parts)}")
     if not workers:
         note("no worker is up, or none has loaded its models yet; to start one: safelight worker")

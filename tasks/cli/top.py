@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tasks.cli.connect import open_client
+from tasks.cli.connect import model_names, open_client
 from tasks.cli.output import AsJson, print_json
 from tasks.errors import StoreUnavailable
 
@@ -46,7 +47,7 @@ def top(*, interval: Interval = 1.0, once: Once = False, as_json: AsJson = False
 def _once(client: Client, as_json: bool) -> None:
     from tasks.cli.top_look import look_at
 
-    look = look_at(client)
+    look = look_at(client, model_names(client))
     if as_json:
         print_json(look.to_json())
         return
@@ -62,8 +63,9 @@ def _once(client: Client, as_json: bool) -> None:
 def _lines(client: Client, interval_s: float) -> None:
     from tasks.cli.top_look import look_at
 
+    models = model_names(client)
     while True:
-        print_json(look_at(client).to_json())
+        print_json(look_at(client, models).to_json())
         time.sleep(interval_s)
 
 
@@ -76,8 +78,8 @@ def _screen(client: Client, interval_s: float) -> None:
     from tasks.cli.top_look import look_at
     from tasks.cli.top_view import frame
 
-    console = Console(highlight=False)
-    look, trouble, look_at_s = look_at(client), "", time.monotonic() + interval_s
+    console, models = Console(highlight=False), model_names(client)
+    look, trouble, look_at_s = look_at(client, models), "", time.monotonic() + interval_s
     with Keys() as keys, Live(console=console, screen=True, auto_refresh=False) as live:
         drawn: tuple[object, ...] = ()
         while True:
@@ -87,14 +89,14 @@ def _screen(client: Client, interval_s: float) -> None:
             if keys.pressed(min(_KEYS_S, interval_s)) in ("q", "Q", "\x03"):
                 return
             if time.monotonic() >= look_at_s:
-                look, trouble = _again(client, look)
+                look, trouble = _again(client, models, look)
                 look_at_s = time.monotonic() + interval_s
 
 
-def _again(client: Client, last: Look) -> tuple[Look, str]:
+def _again(client: Client, models: Sequence[str], last: Look) -> tuple[Look, str]:
     from tasks.cli.top_look import look_at
 
     try:
-        return look_at(client), ""
+        return look_at(client, models), ""
     except StoreUnavailable as error:
         return last, str(error)

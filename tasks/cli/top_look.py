@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -36,7 +36,7 @@ class Look:
         }
 
 
-def look_at(client: Client) -> Look:
+def look_at(client: Client, models: Sequence[str]) -> Look:
     """Not one moment, but several just after each other. Raises `StoreUnavailable`."""
     store = client.store
     running = store.list(status=JobStatus.RUNNING, limit=_MAX_RUNNING).jobs
@@ -45,7 +45,7 @@ def look_at(client: Client) -> Look:
     ended.sort(key=lambda job: job.finished_at or job.created_at, reverse=True)
     return Look(
         at=datetime.now(UTC),
-        queues=tuple(store.queues(client.models.names)),
+        queues=tuple(store.queues(models)),
         workers=tuple(sorted(store.workers(), key=lambda worker: str(worker.get("name")))),
         running=tuple(sorted(running, key=lambda job: job.started_at or job.created_at)),
         ended=tuple(ended[:_MAX_ENDED]),

@@ -8,13 +8,14 @@ from typing import Any
 
 from rich.text import Text
 
+from tasks.beats import silent_s, state_of
 from tasks.cli.job_bar import COLOURS, bar_line
 from tasks.cli.output import duration, job_line, shortened
 from tasks.cli.top_look import Look
 from tasks.store import QueueStats
 
 _GAP = "  "
-_STATES = {"ready": "green", "draining": "yellow"}
+_STATES = {"ready": "green", "draining": "yellow", "silent": "red"}
 #: Running jobs get their lines before ended ones, which keep these at least.
 _MIN_ENDED = 3
 
@@ -72,13 +73,13 @@ def _workers(workers: Sequence[Mapping[str, Any]]) -> list[Text]:
     for worker in workers:
         for name, model in (worker.get("models") or {"": {}}).items():
             rows.append([*_worker(worker), *_model(name, model)])
-            states.append(str(worker.get("state")))
+            states.append("silent" if silent_s(worker) else str(worker.get("state")))
     return [Text(line, _STATES.get(state, "")) for line, state in zip(_aligned(rows), states, strict=True)]
 
 
 def _worker(worker: Mapping[str, Any]) -> list[str]:
     jobs = worker.get("jobs") or 0
-    return [shortened(str(worker.get("name")), 24), str(worker.get("state")), f"{jobs} job{'s' * (jobs != 1)}"]
+    return [shortened(str(worker.get("name")), 24), state_of(worker), f"{jobs} job{'s' * (jobs != 1)}"]
 
 
 def _model(name: str, model: Mapping[str, Any]) -> list[str]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any, Literal
 
@@ -111,6 +111,9 @@ class Bucket:
         time.sleep(PUT_S)
         self.objects.setdefault(key.split("/")[-3], {})[key] = body
         return f"s3://{self.bucket}/{key}"
+
+    def watched(self, _: object) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def get(self, uri: str, max_bytes: int) -> bytes:
         raise DownloadFailed(uri)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tasks.beats import silent_s
 from tasks.errors import InvalidRequest, UnknownJob
 from tasks.job import Batching, JobMetrics, JobStatus, Progress
 from tasks.store import Created, Outcome, PriorityStats
@@ -180,6 +181,15 @@ class TestRead:
         assert [worker["name"] for worker in lab.store.workers()] == ["w", "v"]
         lab.clock.advance(10)
         assert lab.store.workers() == [{"name": "v"}]
+
+    def test_a_beat_has_an_age_if_it_says_for_how_long_it_counts(self, lab: Lab) -> None:
+        lab.store.beat("w", {"name": "w", "ttl_s": 8.0}, ttl_s=8)
+        ages = []
+        for _ in range(3):
+            ages.append([(worker["beat_age_s"], silent_s(worker)) for worker in lab.store.workers()])
+            lab.clock.advance(2.5)
+        assert ages == [[(0, None)], [(2.5, None)], [(5, 5)]]
+        assert lab.store.explain(lab.create()).workers[0]["beat_age_s"] == 7.5
 
     def test_dead_letters_newest_first(self, lab: Lab) -> None:
         job_ids = []

@@ -202,5 +202,5 @@ def test_a_job_that_waits_says_why(page: Page, stack: Stack) -> None:
     expect(dialog.get_by_text("none has model still")).to_be_visible()
     stack.claim(job)
     expect(dialog.get_by_role("heading", name="What is it waiting for?")).to_be_visible()
-    expect(dialog.get_by_text("Played:1:abc has it")).to_be_visible()
+    expect(dialog.get_by_text("Worker played:1:abc has it")).to_be_visible()
     stack.client.abort(job.id)

@@ -87,6 +87,18 @@ def test_a_running_job_that_has_not_begun(lab: Lab) -> None:
     assert codes(lab, job_id) == ["abort_wanted"]
 
 
+def test_a_worker_that_says_nothing_any_more(lab: Lab) -> None:
+    job_id, attempt = lab.running()
+    worker = lab.store.get(job_id).worker
+    assert worker is not None
+    lab.store.report({(job_id, attempt): Progress(stage="denoising", step=3, num_steps=20, fraction=0.2)})
+    lab.store.beat(worker, {"name": worker, "ttl_s": 8.0}, ttl_s=8)
+    assert codes(lab, job_id) == []
+    lab.clock.advance(6)
+    [reason] = of(lab, job_id).reasons
+    assert reason.code == "worker_silent" and f"worker {worker} for 6 s" in reason.message
+
+
 def test_quarantine_and_exact_and_what_went_before(lab: Lab) -> None:
     beat(lab)
     exact = lab.create(exact=True)
