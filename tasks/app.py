@@ -13,8 +13,12 @@ __all__ = ["GENERATE", "SUBMIT", "make_app", "queue_for"]
 
 def make_app(settings: Settings) -> Celery:
     """A new app over the settings' Redis; it connects at first use."""
-    app = Celery("safelight", broker=broker_url(settings.redis_url), set_as_current=False)
+    url = broker_url(settings.redis_url)
+    app = Celery("safelight", broker=url, set_as_current=False)
     app.conf.update(
+        # The same, said outright: who inspects the configuration makes kombu warn of a URL without a host otherwise.
+        broker_read_url=url,
+        broker_write_url=url,
         broker_use_ssl=broker_tls(settings.redis_url),
         broker_transport_options=transport_options(settings.redis_url),
         broker_connection_retry_on_startup=True,

@@ -105,9 +105,21 @@ export class Card {
     this.element.classList.remove("unseen");
     if (justNow) this.element.classList.add("just-now");
     this.element.dataset.shown = kindOf(outputs[0]);
-    this.buttons.save.href = outputs[0].download_url;
-    this.buttons.save.hidden = outputs.length > 1;
+    this.#offerSaves(outputs);
     this.parts["pick-one"].hidden = kindOf(outputs[0]) !== "image";
+  }
+
+  /** One link for each file: a page cannot save several at a click without asking. */
+  #offerSaves(outputs) {
+    const { save } = this.buttons;
+    for (const more of this.element.querySelectorAll(".save-more")) more.remove();
+    const links = outputs.slice(1).map((output, k) => {
+      const link = save.cloneNode(true);
+      link.classList.add("save-more");
+      return name(link, output, `${k + 2}`, `Save output ${k + 2}`);
+    });
+    name(save, outputs[0], outputs.length > 1 ? "Save 1" : "Save", outputs.length > 1 ? "Save output 1" : null);
+    save.after(...links);
   }
 
   /** An address may have run out: ask for new ones, once. */
@@ -126,6 +138,14 @@ export class Card {
       button.disabled = name === "abort" && Boolean(this.job.abort_requested);
     }
   }
+}
+
+function name(link, { download_url: url }, text, label) {
+  link.href = url;
+  link.hidden = false;
+  link.textContent = text;
+  if (label) link.setAttribute("aria-label", label);
+  return link;
 }
 
 export function plate(request) {

@@ -86,7 +86,10 @@ class EventBoard(SilentBoard):
 
 
 class LineBoard(SilentBoard):
-    """For logs, without control codes: a line when a job's status changes, or of many jobs now and then the counts."""
+    """For logs, without control codes: a line when a job's status changes, or of many jobs now and then the counts.
+
+    The end of a single job is left to who prints its result next.
+    """
 
     def __init__(self, num_jobs: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._num_jobs = num_jobs
@@ -99,6 +102,8 @@ class LineBoard(SilentBoard):
         if self._statuses.get(job.id) == status:
             return
         self._statuses[job.id] = status
+        if self._num_jobs == 1 and job.status.is_terminal:
+            return
         if self._num_jobs <= _MAX_LINES:
             note(f"{job.id}  {status:9}  {outcome_of(job)}".rstrip())
         elif len(self._statuses) == self._num_jobs and self._clock() >= self._next_at:

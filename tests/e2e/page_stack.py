@@ -105,10 +105,14 @@ class Stack:
         digest = hashlib.sha256(body).hexdigest()
         extension = content_type.partition("/")[2]
         store = ArtifactStore(self.settings)
-        uri = store.put(object_key("", "", job.id, attempt, 0, extension), body, content_type, digest)
-        output = Output(uri=uri, content_type=content_type, seed=7, size_bytes=len(body), sha256=digest)
+        keys = [object_key("", "", job.id, attempt, k, extension) for k in range(job.request.num_outputs)]
+        uris = [store.put(key, body, content_type, digest) for key in keys]
+        outputs = [
+            Output(uri=uri, content_type=content_type, seed=7 + k, size_bytes=len(body), sha256=digest)
+            for k, uri in enumerate(uris)
+        ]
         metrics = JobMetrics(total_ms=2_300, denoise_ms=1_900)
-        outcome = Outcome(JobStatus.SUCCEEDED, outputs=[output], warnings=warnings, metrics=metrics)
+        outcome = Outcome(JobStatus.SUCCEEDED, outputs=outputs, warnings=warnings, metrics=metrics)
         assert self.client.store.finish(job.id, attempt, outcome) is Written.OK
 
 

@@ -204,3 +204,21 @@ def test_a_job_that_waits_says_why(page: Page, stack: Stack) -> None:
     expect(dialog.get_by_role("heading", name="What is it waiting for?")).to_be_visible()
     expect(dialog.get_by_text("Worker played:1:abc has it")).to_be_visible()
     stack.client.abort(job.id)
+
+
+def test_each_of_several_outputs_can_be_saved_from_its_card(page: Page, stack: Stack) -> None:
+    job = stack.submit("four of a kind", num_outputs=4)
+    stack.succeed(job, picture(), "image/png")
+    card = page.get_by_role("article", name="four of a kind")
+    for number in range(1, 5):
+        link = card.get_by_role("link", name=f"Save output {number}", exact=True)
+        expect(link).to_be_visible()
+        assert f"{job.id}-{number - 1}.png" in (link.get_attribute("href") or "")
+
+
+def test_the_last_choices_of_the_form_are_in_sight_on_a_small_screen(page: Page) -> None:
+    page.set_viewport_size({"width": 1280, "height": 800})
+    expect(page.get_by_text("More options")).to_be_in_viewport(ratio=1)
+    summary, send = page.locator("#more-options summary").bounding_box(), page.locator(".send").bounding_box()
+    assert summary is not None and send is not None
+    assert summary["y"] + summary["height"] <= send["y"] + 1

@@ -82,10 +82,17 @@ def test_codes_of_jobs(statuses: list[str], code: int) -> None:
 
 
 def test_few_jobs_are_told_one_by_one(capsys: pytest.CaptureFixture[str]) -> None:
-    board = LineBoard(1)
+    board = LineBoard(2)
     for status in ("queued", "queued", "running", "running", "succeeded"):
         board.show(a_job(status))
     assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["queued", "running", "succeeded"]
+
+
+def test_the_end_of_a_single_job_is_left_to_its_result(capsys: pytest.CaptureFixture[str]) -> None:
+    board = LineBoard(1)
+    for status in ("queued", "running", "succeeded"):
+        board.show(a_job(status))
+    assert [line.split()[1] for line in capsys.readouterr().err.splitlines()] == ["queued", "running"]
 
 
 def test_many_jobs_are_counted(capsys: pytest.CaptureFixture[str]) -> None:

@@ -33,7 +33,7 @@ def judge_settings(settings: Settings | str, env: Mapping[str, str]) -> Iterator
         remedy = _FORMS.get(variable, f"correct or unset {variable}")
         yield fail("settings.values", settings if reason else f"{variable} is wrong", remedy)
     else:
-        shown = ", ".join(name.removeprefix(_PREFIX) for name in given if name.upper() in names)
+        shown = ", ".join(name for name in given if name.upper() in names)
         yield ok("settings.values", f"set here: {shown}" if shown else "all are at their defaults")
     unknown = [name for name in given if name.upper() not in (*names, *_OTHERS)]
     for name in unknown:
