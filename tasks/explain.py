@@ -133,7 +133,7 @@ def _why_nobody_takes_it(facts: JobFacts) -> Iterator[Reason]:
         yield Reason(code="at_limit", message=f"it waits for rows of its own: {facts.held_by}")
     if all(_backlog(info).get("full") for info in ready):
         waiting = sum(_backlog(info).get("waiting", 0) for info in ready)
-        message = f"the object store is away, and {waiting} finished jobs wait for it: no worker takes more"
+        message = f"the object store is away, and {_some(waiting, 'finished job')} wait for it: no worker takes more"
         yield Reason(code="store_away", message=message)
         return
     if all(info["models"][model].get("state", "loaded") != "loaded" for info in ready):
@@ -142,9 +142,11 @@ def _why_nobody_takes_it(facts: JobFacts) -> Iterator[Reason]:
     told = [info["models"][model].get("speed") or {} for info in ready]
     busy, room = (sum(speed.get(name, 0) for speed in told) for name in ("busy_rows", "max_rows"))
     if position:
-        yield Reason(code="jobs_ahead", message=f"{position} jobs of model {model} go first")
+        yield Reason(code="jobs_ahead", message=f"before it in line: {_some(position, 'job')} of model {model}")
     if room and busy >= room:
-        yield Reason(code="rows_busy", message=f"all {room} rows of {len(ready)} workers are taken ({busy} in hand)")
+        yield Reason(
+            code="rows_busy", message=f"all rows ({room}) of {_some(len(ready), 'worker')} are taken ({busy} in hand)"
+        )
     elif not position and facts.held_by is None:
         yield Reason(code="message_under_way", message="it is next and rows are free: a worker is about to take it")
 
@@ -180,6 +182,10 @@ def _why_it_is_not_stored(facts: JobFacts) -> Iterator[Reason]:
         yield Reason(code="waits_for_store", message=message)
 
 
+def _some(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def _backlog(info: Mapping[str, Any]) -> Mapping[str, Any]:
     """What a beat tells of finished jobs that wait for the object store."""
     uploads: Mapping[str, Any] = info.get("uploads", {})
@@ -194,7 +200,9 @@ def _nobody_is_ready(facts: JobFacts, serving: list[Mapping[str, Any]]) -> Reaso
     if "draining" in states:
         return Reason(code="worker_draining", message=f"every worker that serves model {model} is stopping")
     if facts.workers:
-        return Reason(code="model_not_served", message=f"{len(facts.workers)} workers are up, none has model {model}")
+        return Reason(
+            code="model_not_served", message=f"up: {_some(len(facts.workers), 'worker')}, and none has model {model}"
+        )
     return Reason(code="no_worker", message="no worker is up")
 
 
