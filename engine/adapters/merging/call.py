@@ -91,7 +91,8 @@ def read_again(before: ModelCall, arguments: dict[str, Any]) -> ModelCall | None
     if known.keys() != arguments.keys() or not before.site.mergeable:
         return None
     for name, value in arguments.items():
-        if value is not known[name] and not _is_alike(kinds[name], value, known[name]):
+        was = known[name]
+        if value is not was and not _is_alike(kinds[name], value, was):
             return None
     before.arguments = arguments
     return before
@@ -100,7 +101,7 @@ def read_again(before: ModelCall, arguments: dict[str, Any]) -> ModelCall | None
 def _is_alike(kind: Kind, value: Any, other: Any) -> bool:
     """Whether both count the same in a key, as far as that is seen without looking into them."""
     if kind is Kind.ROWS or kind is Kind.CLOCK:
-        return isinstance(value, torch.Tensor) and value.shape == other.shape and value.dtype == other.dtype
+        return isinstance(value, torch.Tensor) and value.shape == other.shape and value.dtype is other.dtype
     if kind is Kind.MAPPING:
         same = isinstance(value, dict) and value.keys() == other.keys()
         return same and all(item is other[key] for key, item in value.items())

@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import greenlet
-import torch
+from torch import is_autocast_enabled
 
 from .call import ModelCall, read_again, read_call
 from .content import Contents
@@ -36,7 +36,7 @@ class Rendezvous:
 
     def _hold(self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         current = greenlet.getcurrent()
-        if not isinstance(current, HeldCall) or _autocasts():
+        if not isinstance(current, HeldCall) or is_autocast_enabled("cuda") or is_autocast_enabled("cpu"):
             return site.original(*args, **kwargs)
         arguments = site.named(args, kwargs)
         if arguments is None:
@@ -54,10 +54,6 @@ class Rendezvous:
             )
         current.calls[site] = call
         return current.answer(call)
-
-
-def _autocasts() -> bool:
-    return torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")
 
 
 class CallAborted(BaseException):
