@@ -4,10 +4,11 @@ python -m bench.steps [--family stable_diffusion|stable_diffusion_xl|flux|wan] [
 
 Plain diffusers one request at a time, against as many requests in step mode: all different, so that each runs a
 pipeline call of its own, and equal but for prompt and seed, so that they form a gang. The denoiser answers with zeros
-and notes when it was asked: a step is from one of its calls to the next, so that encoding and decoding do not count. CPU
-time of this thread alone, of some hundred steps. Beside the median stands the first decile: on a machine that has other
-work, a step that was left in peace.
+and notes when it was asked: a step is from one of its calls to the next, so that encoding and decoding do not count.
+CPU time of this thread alone, of some hundred steps. Beside the median stands the first decile: on a machine that has
+other work, a step that was left in peace.
 """
+
 from __future__ import annotations
 
 import argparse
@@ -78,9 +79,7 @@ def plain_us(alone: Callable[[DiffusionRequest], None], each: list[DiffusionRequ
 
 def cells(costs: list[float], base: list[float]) -> str:
     """Median and first decile, and what they are above those of `base`."""
-    mine, its = (
-        (statistics.median(values), statistics.quantiles(values, n=10)[0]) for values in (costs, base)
-    )
+    mine, its = ((statistics.median(values), statistics.quantiles(values, n=10)[0]) for values in (costs, base))
     return " | ".join(f"{value:.0f}" for value in (*mine, *(a - b for a, b in zip(mine, its, strict=True))))
 
 

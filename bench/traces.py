@@ -203,7 +203,7 @@ def main() -> None:
         for number in range(options.rounds):
             serial_s = 1.0
             if options.trace == "poisson":
-                saturated = make_trace("saturated", 8, 1.0, number, sizes)
+                saturated = make_trace("saturated", options.requests // 2, 1.0, number, sizes)
                 serial_s = 1 / served["one by one"].replay(saturated).throughput
             trace = make_trace(options.trace, options.requests, serial_s, number, sizes)
             for name, side in served.items():

@@ -28,7 +28,7 @@ class OutputStream:
 
     def put(self, event: Event) -> None:
         """Hand over an event, from any thread; ignored after the terminal one."""
-        with self._lock:  # not through the condition, nor is it told for nobody: this happens at every step of every row
+        with self._lock:  # not through the condition, which is slower: this happens at every step of every row
             if self._terminal is not None:
                 return
             self._events.append(event)

@@ -113,9 +113,7 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, list | tuple) and any(map(_has_tensor, value)))
 
 
-def merge(
-    values: Sequence[Any], name: str, layouts: Sequence[Layout], kept: Kept, kind: Kind | None = None
-) -> Any:
+def merge(values: Sequence[Any], name: str, layouts: Sequence[Layout], kept: Kept, kind: Kind | None = None) -> Any:
     """One argument for all calls, index-major. `kind` is what `classify` says, where that is known.
 
     A model that halves its own batch (classifier-free guidance in one forward) then still finds its halves.
