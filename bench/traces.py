@@ -22,6 +22,7 @@ from typing import Any
 from bench.stand import spread
 from engine import Completed, DiffusionRequest, EngineConfig, SamplingParams
 from engine.batch_runner import BatchRunner
+from engine.finisher import Finisher
 from engine.ledger import Account, Ledger
 from engine.pace import Pace
 from engine.scheduler import Scheduler, SchedulerPolicy
@@ -82,8 +83,11 @@ class Side:
         """Everything that the device thread does, on this one."""
         clock = VirtualClock()
         ledger = Ledger(max_waiting=len(trace))
-        policy = SchedulerPolicy(max_rows=self.max_rows)
-        scheduler, work = self._runner(policy, ledger, clock)
+        spoiled: list[Exception] = []
+        counters = Counters()
+        finisher = Finisher(ledger, clock, lambda account, error: spoiled.append(error))
+        scheduler, work = self._runner(ledger, clock, counters, finisher)
+        rows_told = 0
         waiting = list(trace)
         ended: dict[str, float] = {}
         streams: dict[str, OutputStream] = {}
@@ -95,6 +99,10 @@ class Side:
                 ledger.open(Account(request, streams[request.request_id], arrival.at_s))
                 scheduler.submit(request, self.adapter.batch_key(request), arrival.at_s)
             worked = work()
+            if counters.rows_done > rows_told:  # outputs are finished on a thread of their own
+                finisher.settle()
+                rows_told = counters.rows_done
+                assert not spoiled, spoiled
             for name, stream in streams.items():
                 if name not in ended and stream.done:
                     end = stream.result(0)
@@ -105,15 +113,21 @@ class Side:
                     wake for wake in (scheduler.wake_s(), waiting[0].at_s if waiting else None) if wake is not None
                 ]
                 clock.skip_to(min(wakes, default=clock()))
+        finisher.close(1.0)
         latencies = [ended[one.request.request_id] - one.at_s for one in trace]
         return Result(len(trace) / max(ended.values()), latencies)
 
-    def _runner(self, policy: SchedulerPolicy, ledger: Ledger, clock: VirtualClock) -> tuple[Any, Callable[[], bool]]:
+    def _runner(
+        self, ledger: Ledger, clock: VirtualClock, counters: Counters, finisher: Finisher
+    ) -> tuple[Any, Callable[[], bool]]:
+        policy = SchedulerPolicy(max_rows=self.max_rows)
         if self.mode == "step":
             steps = StepScheduler(policy)
-            return steps, StepRunner(self.adapter, ledger, steps, Counters(), Pace(), clock, "bench").work
+            runner = StepRunner(self.adapter, ledger, steps, counters, Pace(), clock, "bench", finisher)
+            return steps, runner.work
         batches = Scheduler(policy)
-        return batches, BatchRunner(self.adapter, ledger, batches, Counters(), Pace(), clock, lambda: None).work
+        runs = BatchRunner(self.adapter, ledger, batches, counters, Pace(), clock, lambda: None, finisher)
+        return batches, runs.work
 
 
 def make_trace(kind: str, num_requests: int, serial_s: float, seed: int, sizes: Sequence[int]) -> list[Arrival]:
@@ -189,7 +203,7 @@ def main() -> None:
         for number in range(options.rounds):
             serial_s = 1.0
             if options.trace == "poisson":
-                saturated = make_trace("saturated", 8, 1.0, number, sizes)
+                saturated = make_trace("saturated", options.requests // 2, 1.0, number, sizes)
                 serial_s = 1 / served["one by one"].replay(saturated).throughput
             trace = make_trace(options.trace, options.requests, serial_s, number, sizes)
             for name, side in served.items():

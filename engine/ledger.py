@@ -60,12 +60,15 @@ class Account:
 
     def row_progress(self, row: Row, stage: Stage, step: int, num_steps: int) -> Progress:
         """As `progress`, for rows that go their own ways: the steps of all its outputs, on average and rounded down."""
-        num_outputs = self.request.params.num_outputs
+        request = self.request
+        num_outputs = request.params.num_outputs
         self.row_steps[row.index] = step
-        self.step = sum(self.row_steps.values()) // num_outputs
-        if num_outputs > 1:
+        if num_outputs == 1:
+            self.step = step
+        else:
+            self.step = sum(self.row_steps.values()) // num_outputs
             stage = "decoding" if self.step == num_steps else "denoising" if self.step else stage
-        return Progress(self.request.request_id, stage, self.step, num_steps)
+        return Progress(request.request_id, stage, self.step, num_steps)
 
     def enter_stage(self, stage: Stage | None, now: float) -> None:
         """Time goes to `stage` from now on. For rows that go their own ways; batches share theirs out at the end."""

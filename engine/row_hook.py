@@ -5,7 +5,7 @@ from collections.abc import Callable
 from .adapter import PreviewRow
 from .ledger import Account
 from .request import Row
-from .result import Preview, Progress, Stage
+from .result import Preview, Stage
 
 
 class RowHook:
@@ -17,7 +17,8 @@ class RowHook:
         self._account = account
         self._clock = clock
         self._since = since
-        self._told: Progress | None = None
+        self._told: tuple[Stage, int, int] | None = None
+        self._every = account.request.params.preview_every
 
     def __call__(self, stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
         if step < self._since:
@@ -26,10 +27,11 @@ class RowHook:
         progress = account.row_progress(self._row, stage, step, num_steps)
         if progress.stage != account.stage:
             account.enter_stage(progress.stage, self._clock())
-        if progress != self._told:
+        told = progress.stage, progress.step, progress.num_steps
+        if told != self._told:
             account.stream.put(progress)
-            self._told = progress
-        every = account.request.params.preview_every
+            self._told = told
+        every = self._every
         due = every and step and step % every == 0 and stage == "denoising"
         if preview is not None and due and self._is_first_unfinished():
             account.stream.put(Preview(account.request.request_id, step, preview(0)))

@@ -21,19 +21,24 @@ class OutputStream:
         self._on_close = on_close
         self._events: deque[Event] = deque()
         self._terminal: Terminal | None = None
-        self._changed = threading.Condition()
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self._num_waiting = 0
         self._sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
 
     def put(self, event: Event) -> None:
         """Hand over an event, from any thread; ignored after the terminal one."""
-        with self._changed:
+        with self._lock:  # not through the condition, which is slower: this happens at every step of every row
             if self._terminal is not None:
                 return
             self._events.append(event)
             if is_terminal(event):
                 self._terminal = event  # type: ignore[assignment]
+            if self._num_waiting:
+                self._changed.notify_all()
+            if not self._sleepers:
+                return
             sleepers, self._sleepers = self._sleepers, []
-            self._changed.notify_all()
         for loop, future in sleepers:
             _wake(loop, future)
 
@@ -44,18 +49,26 @@ class OutputStream:
 
     def result(self, timeout_s: float | None = None) -> Terminal:
         """Wait for the terminal event, passing over the others. Raises TimeoutError; the request then goes on."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: self.done, timeout_s):
+        with self._lock:
+            if not self._waited(lambda: self.done, timeout_s):
                 raise TimeoutError(f"request {self.request_id} is not done after {timeout_s} s")
         assert self._terminal is not None
         return self._terminal
 
     def get(self, timeout_s: float | None = None) -> Event | None:
         """The next event, None after the terminal one has been read. Raises TimeoutError; the request then goes on."""
-        with self._changed:
-            if not self._changed.wait_for(lambda: bool(self._events) or self.done, timeout_s):
+        with self._lock:
+            if not self._waited(lambda: bool(self._events) or self.done, timeout_s):
                 raise TimeoutError(f"no event of request {self.request_id} in {timeout_s} s")
             return self._events.popleft() if self._events else None
+
+    def _waited(self, is_there: Callable[[], bool], timeout_s: float | None) -> bool:
+        """With the lock. What `is_there` says at the end."""
+        self._num_waiting += 1
+        try:
+            return self._changed.wait_for(is_there, timeout_s)
+        finally:
+            self._num_waiting -= 1
 
     def close(self) -> None:
         """Abort the request unless it is done. Idempotent, never blocks."""
@@ -82,7 +95,7 @@ class OutputStream:
 
     async def _arrival(self) -> None:
         loop = asyncio.get_running_loop()
-        with self._changed:
+        with self._lock:
             if self._events or self.done:
                 return
             future: asyncio.Future[None] = loop.create_future()

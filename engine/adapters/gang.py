@@ -79,7 +79,6 @@ class Gang:
         self._left = left
         #: of members that are ahead of the others by this call
         self._answers: dict[int, Any] = {}
-        self._layouts: dict[str, Layout] = {}
         self.held = HeldCall(finish, alone=alone, company=loras, members=len(rows), known_answer=self._known_answer)
         self.held.step()
 
@@ -101,7 +100,8 @@ class Gang:
         if call is None:  # the last of its rows left while the forward ran
             return
         if call.whole or len(members) == len(self.rows):
-            self._step(answer)
+            self._answers.clear()
+            self.held.step(answer)
             return
         layout = call.layout
         each = split(answer, [Layout(layout.rows, 1, layout.by_list)] * len(members))
@@ -153,11 +153,7 @@ class Gang:
         call, answers, self._answers = self.held.call, self._answers, {}
         assert call is not None
         nothing = blank(next(iter(answers.values()))) if len(answers) < len(self.rows) else None
-        self._step(join([answers.get(member, nothing) for member in range(len(self.rows))], call.layout))
-
-    def _step(self, answer: Any) -> None:
-        self._answers.clear()
-        self.held.step(answer)
+        self.held.step(join([answers.get(member, nothing) for member in range(len(self.rows))], call.layout))
 
     def _answer_of(self, site: Any, answer: Any, member: int) -> Any:
         call = self.held.calls[site]

@@ -113,7 +113,7 @@ class PipelineCall:
     def _watch_step(self, step: Any) -> Any:
         @functools.wraps(step)
         def watched(*args: Any, **kwargs: Any) -> Any:
-            replaying = self.is_replaying
+            replaying = self.num_steps_done < self.replayed_steps
             result = self._replay() if replaying else step(*args, **kwargs)
             self._last_step = result if isinstance(result, tuple) else result.to_tuple()
             self.num_steps_done += 1

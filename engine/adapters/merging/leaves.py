@@ -113,13 +113,13 @@ def _has_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor) or (isinstance(value, list | tuple) and any(map(_has_tensor, value)))
 
 
-def merge(values: Sequence[Any], name: str, layouts: Sequence[Layout], kept: Kept) -> Any:
-    """One argument for all calls, index-major.
+def merge(values: Sequence[Any], name: str, layouts: Sequence[Layout], kept: Kept, kind: Kind | None = None) -> Any:
+    """One argument for all calls, index-major. `kind` is what `classify` says, where that is known.
 
     A model that halves its own batch (classifier-free guidance in one forward) then still finds its halves.
     """
     first, layout = values[0], layouts[0]
-    match classify(first, name, layout):
+    match kind or classify(first, name, layout):
         case Kind.ROWS:
             if name not in REPEATED:
                 return merge_rows(values, layouts)
@@ -159,7 +159,8 @@ def _clocks(values: Sequence[torch.Tensor], layouts: Sequence[Layout]) -> torch.
     dtypes = {value.dtype for value in values}
     dtype = dtypes.pop() if len(dtypes) == 1 else torch.float32
     if not dtypes and all(value.ndim == 0 for value in values) and all(one.members == 1 for one in layouts):
-        return torch.stack(list(values)).repeat(layouts[0].rows)  # the same, and the usual
+        stacked = torch.stack(list(values))  # the same, and the usual
+        return torch.cat([stacked] * layouts[0].rows) if layouts[0].rows > 1 else stacked
     each = [value.to(dtype).reshape(-1).expand(one.total) for value, one in zip(values, layouts, strict=True)]
     return merge_rows(each, layouts)
 

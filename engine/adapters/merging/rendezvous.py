@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import greenlet
-import torch
+from torch import is_autocast_enabled
 
 from .call import ModelCall, read_again, read_call
 from .content import Contents
@@ -36,7 +36,7 @@ class Rendezvous:
 
     def _hold(self, site: Site, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         current = greenlet.getcurrent()
-        if not isinstance(current, HeldCall) or _autocasts():
+        if not isinstance(current, HeldCall) or is_autocast_enabled("cuda") or is_autocast_enabled("cpu"):
             return site.original(*args, **kwargs)
         arguments = site.named(args, kwargs)
         if arguments is None:
@@ -54,10 +54,6 @@ class Rendezvous:
             )
         current.calls[site] = call
         return current.answer(call)
-
-
-def _autocasts() -> bool:
-    return any(torch.is_autocast_enabled(device) for device in ("cuda", "cpu"))
 
 
 class CallAborted(BaseException):
@@ -93,16 +89,21 @@ class HeldCall(greenlet.greenlet):
 
     def step(self, answer: Any = None) -> None:
         """Start, or go on with the model's answer. Returns when the function is held again or has ended."""
-        self._enter(self.switch, answer) if self.call is not None else self._enter(self.switch)
+        self._hub = greenlet.getcurrent()
+        if self.call is None:
+            self.switch()
+        else:
+            self.call = None
+            self.switch(answer)
 
     def fail(self, error: BaseException) -> None:
         """Let the held model call raise `error` where the function called it."""
-        self._enter(self.throw, error)
+        self._throw(error)
 
     def abort(self) -> None:
         """End the function where it is held. Nothing happens after its end."""
         if self.call is not None:
-            self._enter(self.throw, CallAborted())
+            self._throw(CallAborted())
 
     def answer(self, call: ModelCall) -> Any:
         """Called from within: hand over the model call, and come back with its answer."""
@@ -115,10 +116,10 @@ class HeldCall(greenlet.greenlet):
             self.answers[call.site] = answer
         return answer
 
-    def _enter(self, switch: Callable[..., Any], *values: Any) -> None:
+    def _throw(self, error: BaseException) -> None:
         self._hub = greenlet.getcurrent()
         self.call = None
-        switch(*values)
+        self.throw(error)
 
     def _main(self) -> None:
         try:

@@ -2,7 +2,7 @@
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,11 +58,11 @@ class Site:
             own=vars(module).get(method),
         )
 
-    def named(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any] | None:
+    def named(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any] | None:
         """All arguments by name, None where a name cannot be told."""
         if len(args) > len(self.parameters):
             return None
-        return {**dict(zip(self.parameters, args, strict=False)), **kwargs}
+        return dict(zip(self.parameters, args, strict=False)) | kwargs if args else kwargs
 
     def patch(self, hold: Callable[["Site", tuple[Any, ...], dict[str, Any]], Any]) -> None:
         """Let `hold` answer all calls, until `restore`."""
