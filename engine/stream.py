@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import suppress
 from types import TracebackType
 
-from .result import Event, Terminal, is_terminal
+from .result import Event, Progress, Terminal, is_terminal
 
 
 class OutputStream:
@@ -25,11 +25,18 @@ class OutputStream:
         self._changed = threading.Condition(self._lock)
         self._num_waiting = 0
         self._sleepers: list[tuple[asyncio.AbstractEventLoop, asyncio.Future[None]]] = []
+        self._is_thin = False
+        #: The newest progress, once `thin_out` was called.
+        self.latest: Progress | None = None
+
+    def thin_out(self) -> None:
+        """From now on progress is an event where a stage begins; between those `latest` tells, and nobody is woken."""
+        self._is_thin = True
 
     def put(self, event: Event) -> None:
         """Hand over an event, from any thread; ignored after the terminal one."""
         with self._lock:  # not through the condition, which is slower: this happens at every step of every row
-            if self._terminal is not None:
+            if self._terminal is not None or (self._is_thin and self._is_same_stage(event)):
                 return
             self._events.append(event)
             if is_terminal(event):
@@ -41,6 +48,12 @@ class OutputStream:
             sleepers, self._sleepers = self._sleepers, []
         for loop, future in sleepers:
             _wake(loop, future)
+
+    def _is_same_stage(self, event: Event) -> bool:
+        if not isinstance(event, Progress):
+            return False
+        known, self.latest = self.latest, event
+        return known is not None and known.stage == event.stage
 
     @property
     def done(self) -> bool:

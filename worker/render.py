@@ -113,6 +113,7 @@ class Renderer:
         attempt.check()
         stream = engine.submit(request)
         self._teller.waiting(attempt)
+        self._teller.follow(attempt, stream)
         attempt.bind(lambda: self._leave(attempt, engine, request))
         try:
             return self._outcome(attempt, engine, stream)
@@ -123,6 +124,8 @@ class Renderer:
     def _outcome(self, attempt: Attempt, engine: DiffusionEngine, stream: OutputStream) -> Completed | Aborted | Failed:
         spans = StageSpans(self._tracing)
         for event in self._signs_of_life(attempt, engine, stream):
+            if stream.done and stream.latest is not None:
+                spans.note(stream.latest)
             spans.note(event)
             match event:
                 case Started():
@@ -150,15 +153,15 @@ class Renderer:
         """The stream's events. Raises `EngineDead` if a running batch is silent for too long and the device does no
         other work either (a row may have to stand aside), `Stopped` for one that was stopped before it ran, even if the
         device no longer answers."""
-        heard_at, forwards = time.monotonic(), engine.stats().batches
+        heard_at, sign = time.monotonic(), (engine.stats().batches, stream.latest)
         while True:
             try:
                 event = stream.get(_GLANCE_S)
             except TimeoutError:
                 if not attempt.started:
                     attempt.check()
-                elif (now_at := engine.stats().batches) != forwards:
-                    heard_at, forwards = time.monotonic(), now_at
+                elif (now_at := (engine.stats().batches, stream.latest)) != sign:
+                    heard_at, sign = time.monotonic(), now_at
                 elif time.monotonic() - heard_at > self._stall_s:
                     raise EngineDead(f"no sign of life from the device for {self._stall_s:g} s") from None
                 continue

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine import DiffusionEngine
+from engine import DiffusionEngine, OutputStream
+from engine import Progress as Steps
 from tasks.job import Progress, Stage
 from tasks.job_codec import work_of
 from worker.attempt import Attempt, Attempts
@@ -46,6 +48,9 @@ class Teller:
         self._attempts = attempts
         self._outlook = Outlook(attempts, engines, figures)
         self._waiting: dict[tuple[str, int], _Told] = {}
+        #: What is in the engine: its stream, and the progress that was told last.
+        self._followed: dict[tuple[str, int], tuple[OutputStream, Steps | None]] = {}
+        self._lock = threading.Lock()
 
     def note(self, attempt: Attempt, stage: Stage, step: int, num_steps: int) -> None:
         self._waiting.pop(attempt.key, None)
@@ -64,12 +69,26 @@ class Teller:
         told = {"eta_s": _rounded(eta_s), "detail": WAITS_FOR_PLACE}
         self._progress.note(attempt.key, progress.model_copy(update=told))
 
+    def follow(self, attempt: Attempt, stream: OutputStream) -> None:
+        """Its steps are told at ticks: nobody, its own thread neither, is woken by each."""
+        stream.thin_out()
+        self._followed[attempt.key] = stream, None
+
     def tick(self) -> None:
-        """Tell the estimates anew that have turned out wrong: of those that wait, as theirs hang on others."""
+        """Tell how far those have come that are in the engine, and the estimates anew that have turned out wrong: of
+        those that wait, as theirs hang on others."""
         for attempt in self._attempts.live():
+            with self._lock:
+                self._look_at(attempt)
             told = self._waiting.get(attempt.key)
             if told is not None and told.is_off(self._outlook.eta_s(attempt), time.monotonic()):
                 self.waiting(attempt)
+
+    def _look_at(self, attempt: Attempt) -> None:
+        stream, known = self._followed.get(attempt.key, (None, None))
+        if stream is not None and (latest := stream.latest) is not None and latest != known:
+            self._followed[attempt.key] = stream, latest
+            self.note(attempt, latest.stage, latest.step, latest.num_steps)
 
     def loading_model(self, attempt: Attempt) -> None:
         """It waits for its model, which is being loaded."""
@@ -78,11 +97,15 @@ class Teller:
         self._progress.note(attempt.key, progress.model_copy(update={"detail": f"loading model {request.model}"}))
 
     def uploading(self, attempt: Attempt) -> None:
+        with self._lock:
+            self._followed.pop(attempt.key, None)
         num_steps = attempt.job.request.num_inference_steps or 0
         self.note(attempt, "uploading", num_steps, num_steps)
 
     def forget(self, attempt: Attempt) -> None:
         self._waiting.pop(attempt.key, None)
+        with self._lock:
+            self._followed.pop(attempt.key, None)
         self._progress.forget(attempt.key)
 
     def _eta_s(self, attempt: Attempt, progress: Progress) -> float | None:

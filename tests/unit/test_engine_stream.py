@@ -86,6 +86,27 @@ def test_result_and_get_time_out_without_ending_the_request(made: Stream) -> Non
     assert made.closings == 0
 
 
+def test_a_thin_stream_is_silent_between_the_beginnings_of_stages(made: Stream) -> None:
+    made.stream.thin_out()
+    steps = [Progress("a", "denoising", n, 3) for n in range(4)]
+    last = Progress("a", "decoding", 3, 3)
+    for event in (Started("a", 1), Progress("a", "encoding", 0, 3), *steps, last):
+        made.stream.put(event)
+    assert made.stream.latest == last
+    made.stream.put(END)
+    assert list(made.stream) == [Started("a", 1), Progress("a", "encoding", 0, 3), steps[0], last, END]
+
+
+def test_a_step_wakes_nobody_who_listens_to_a_thin_stream(made: Stream) -> None:
+    made.stream.thin_out()
+    made.stream.put(STEP)
+    assert made.stream.get() == STEP
+    made.stream.put(later := Progress("a", "denoising", 2, 2))
+    with pytest.raises(TimeoutError):
+        made.stream.get(0.01)
+    assert made.stream.latest == later
+
+
 async def _collect(stream: OutputStream) -> list[Event]:
     return [event async for event in stream]
 

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from engine import EngineStats
+from engine import EngineStats, OutputStream
+from engine import Progress as Steps
 from tasks.job import Job, JobMetrics, JobStatus, Progress
 from tasks.request import GenerationRequest
 from worker.attempt import Attempt, Attempts
@@ -164,3 +165,23 @@ def test_nobody_waits_that_has_begun_or_ended() -> None:
     desk.teller.tick()
     desk.progress.tick()
     assert desk.store.told == {}
+
+
+def test_steps_are_told_by_looking_until_the_upload_begins() -> None:
+    desk = Desk()
+    attempt, stream = desk.add("a", started=True), OutputStream("a", lambda: None)
+    desk.teller.waiting(attempt)
+    desk.teller.follow(attempt, stream)
+    for step in (3, 4):
+        stream.put(Steps("a", "denoising", step, 10))
+    desk.teller.tick()
+    assert (desk.told("a").stage, desk.told("a").step, desk.told("a").detail) == ("denoising", 4, None)
+    assert attempt.work_left == pytest.approx(6)
+    desk.store.told.clear()
+    desk.teller.tick()
+    desk.progress.tick()
+    assert desk.store.told == {}, "nothing new"
+    stream.put(Steps("a", "denoising", 10, 10))
+    desk.teller.uploading(attempt)
+    desk.teller.tick()
+    assert desk.told("a").stage == "uploading"
