@@ -6,6 +6,7 @@ thread loads and lets go; `worker.shelf_policy` decides what and when.
 
 from __future__ import annotations
 
+import gc
 import logging
 import threading
 import time
@@ -215,7 +216,8 @@ class ModelShelf(Mapping[str, DiffusionEngine]):
         with self._changed:
             model.seats -= 1
             model.used_s = self._clock()
-            self._changed.notify_all()
+            if self.is_short or self._stopping:  # else nobody waits for seats that get free
+                self._changed.notify_all()
 
     def _engine_of(
         self, model: _Shelved, check: Callable[[], object], on_wait: Callable[[], object]
@@ -282,6 +284,7 @@ class ModelShelf(Mapping[str, DiffusionEngine]):
     def _let_go(self, model: _Shelved) -> None:
         log.info("model %s leaves for another", model.spec.name)
         assert model.engine is not None
+        gc.unfreeze()  # it is garbage from now on
         model.engine.close()
         with self._changed:
             model.engine, model.phase = None, "out"
@@ -325,6 +328,9 @@ class ModelShelf(Mapping[str, DiffusionEngine]):
             model.num_loads += 1
             model.since_s = model.used_s = self._clock()
             self._changed.notify_all()
+        # Models and the libraries that came with them stay: the collector of garbage need not look through them.
+        gc.collect()
+        gc.freeze()
         if self._stopping:
             engine.close()
         log.info("model %s is loaded and takes %d MiB", model.spec.name, model.need_bytes // MIB)

@@ -52,7 +52,8 @@ class Uploader:
 
     def find(self, attempt: Attempt) -> Parcel | None:
         """What an earlier attempt of the job rendered in vain, on this node."""
-        parcel = None if self._spool is None else self._spool.find(attempt.job)
+        is_first = attempt.number == 1 and attempt.job.retry_of is None
+        parcel = None if self._spool is None or is_first else self._spool.find(attempt.job)
         if parcel is not None:
             manifest = parcel.manifest
             log.info("job %s: its outputs of attempt %d are here", attempt.job.id, manifest.attempt)
