@@ -40,14 +40,23 @@ _OPTIONS: dict[str, Any] = {
 }
 
 
-def connect(settings: Settings, *, timeout_s: float = SOCKET_TIMEOUT_S, num_retries: int = NUM_RETRIES) -> redis.Redis:
+def connect(
+    settings: Settings,
+    *,
+    timeout_s: float = SOCKET_TIMEOUT_S,
+    num_retries: int = NUM_RETRIES,
+    protocol: int | None = None,
+) -> redis.Redis:
     """A client that opens its connections at first use. Safe to share between threads. Raises `ConfigError`.
 
     A command that a silent server never answers fails after twice `timeout_s`, or once that without retries.
+    `protocol`: of RESP, 2 or 3; None: redis-py's own choice.
     """
     address = readable(parse_address(settings.redis_url))
     dialling = {"socket_timeout": timeout_s, "socket_connect_timeout": timeout_s}
     options = _options(address) | dialling | {"retry": BoundedRetry(num_retries, _budget_s(timeout_s))}
+    if protocol is not None:
+        options["protocol"] = protocol
     if address.kind == "sentinel":
         asked = sentinel_options(address) | dialling
         sentinel: Any = Sentinel(address.hosts, sentinel_kwargs=asked, **options)  # type: ignore[no-untyped-call]

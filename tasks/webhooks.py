@@ -10,7 +10,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from datetime import UTC, datetime
 
@@ -86,6 +86,8 @@ class WebhookSender:
         self._transport = GuardedTransport(allow_private=settings.allow_private_urls)
         self._poll_s = poll_s
         self._stop = threading.Event()
+        #: Held by the one thread that looks for what is due; it lets the next one look while it delivers.
+        self._looking = threading.Lock()
         self._threads = [
             threading.Thread(target=self._run, name=f"webhook-sender-{number}", daemon=True)
             for number in range(num_threads)
@@ -105,25 +107,39 @@ class WebhookSender:
 
     def tick(self) -> bool:
         """Deliver what is due first; False if nothing was. Raises `StoreUnavailable`."""
-        for delivery in self._queue.due(1, _LEASE_S):
+        found = self._queue.due(1, _LEASE_S)
+        for delivery in found:
             self._deliver(delivery)
-            return True
-        return False
+        return bool(found)
 
     def _run(self) -> None:
+        while not self._stop.is_set():
+            with self._looking:
+                found = self._wait()
+            try:
+                for delivery in found:
+                    self._deliver(delivery)
+            except StoreUnavailable as error:
+                log.warning("webhooks wait: %s", error)
+            except Exception:
+                log.exception("webhooks: unexpected error; the delivery is repeated when its lease ends")
+
+    def _wait(self) -> Sequence[Delivery]:
+        """What is due first, waited for; nothing at a stop."""
         outage = False
         while not self._stop.is_set():
-            worked = False
             try:
-                worked, outage = self.tick(), False
+                if found := self._queue.due(1, _LEASE_S):
+                    return found
+                outage = False
             except StoreUnavailable as error:
                 if not outage:  # an outage is told once
                     log.warning("webhooks wait: %s", error)
                 outage = True
             except Exception:
-                log.exception("webhooks: unexpected error; the delivery is repeated when its lease ends")
-            if not worked:
-                self._stop.wait(self._poll_s)
+                log.exception("webhooks: unexpected error; it goes on")
+            self._stop.wait(self._poll_s)
+        return ()
 
     def _deliver(self, delivery: Delivery) -> None:
         try:

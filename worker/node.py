@@ -17,6 +17,7 @@ from celery.exceptions import Reject
 from celery.worker import state as celery_state
 
 from engine import DiffusionEngine
+from tasks.abort_feed import AbortFeed
 from tasks.app import GENERATE, make_app, queue_for
 from tasks.artifacts import ArtifactStore
 from tasks.errors import ConfigError, StoreUnavailable
@@ -65,8 +66,11 @@ from worker.uploads import MAX_PUTS, Uploader
 
 log = logging.getLogger(__name__)
 
-_RESCUE_INTERVAL_S = 1.0
+#: Lost attempts are to be queued again within 5 s of their lease's end.
+_RESCUE_INTERVAL_S = 1.5
 _RESTART_PAUSE_S = 1.0
+#: Of Celery's events, which monitors believe for twice as long; our own beats tell more, and more often.
+_HEARTBEAT_S = 10.0
 #: After the grace period: time to write down that the rest is given back.
 _SETTLE_S = 5.0
 
@@ -171,7 +175,10 @@ class Node:
             sweeper = Sweeper(store, checkpoints.delete)
             salvager = Salvager(store, spool, self._attempts, generate.bring_home, lambda: self._may_take(uploader))
             salvage = Periodic("salvager", salvager.tick, SALVAGE_S, jitter=0.5)
-            for actor in (*self._actors(store, hinter, generate, progress, sweeper), salvage):
+            feed = AbortFeed(connect(settings, protocol=2), settings.key_prefix)
+            feed.start()
+            stack.callback(feed.stop)
+            for actor in (*self._actors(store, hinter, generate, progress, sweeper, feed), salvage):
                 actor.start()
                 stack.callback(actor.stop)
             webhooks = WebhookSender(_webhook_queue(client, settings), store.get, settings)
@@ -185,12 +192,18 @@ class Node:
         return 1 if self._drain.broken else 0
 
     def _actors(
-        self, store: RedisJobStore, hinter: Hinter, generate: Generate, progress: ProgressWriter, sweeper: Sweeper
+        self,
+        store: RedisJobStore,
+        hinter: Hinter,
+        generate: Generate,
+        progress: ProgressWriter,
+        sweeper: Sweeper,
+        feed: AbortFeed,
     ) -> tuple[Periodic, ...]:
         settings = self._settings
         keeper = LeaseKeeper(store, self._attempts, settings.lease_s)
         rescuer = Rescuer(store, hinter, settings.max_attempts, keeper.has_kept_for_a_lease)
-        watcher = AbortWatcher(store, self._attempts)
+        watcher = AbortWatcher(store, self._attempts, feed)
 
         def tell() -> None:
             generate.tell()
@@ -261,6 +274,7 @@ class Node:
             loglevel=self._settings.log_level.upper(),
             without_gossip=True,
             without_mingle=True,
+            heartbeat_interval=_HEARTBEAT_S,
             task_events=True,
         )
 
