@@ -30,6 +30,8 @@ _ORDERED = "zadd {} 1 m, zrange {} 0 1, zrangebyscore {} 0 1, zrem {} m"
 _LOCK = "set {} v, get {}, evalsha x 1 {}"
 #: What a connection needs before it sends anything of ours, and what is only looked at.
 _CONNECTING = ("@transaction", "hello", "ping", "select", "info")
+#: Lets a worker hear of aborts (`tasks/abort_feed.py`); without it they are looked for by asking.
+_FEED = ("client|id", "client|tracking", "subscribe")
 _KEYS_OF_CELERY = ("unacked*", "_kombu.binding*", "*.celery.pidbox*")
 
 
@@ -101,10 +103,11 @@ def acl_line(
 ) -> str:
     """All that worker, API and clients need, and nothing else. Sets rights; the user's passwords stay."""
     sent = dict.fromkeys(sample.command for sample in worker_samples(prefix, ["x"], submit_queues, db))
-    commands = [*_CONNECTING, *sorted(sent.keys() - {*_CONNECTING, "watch"})]  # watch: of @transaction
+    commands = [*_CONNECTING, *sorted((sent.keys() | {*_FEED}) - {*_CONNECTING, "watch"})]  # watch: of @transaction
     keys = " ".join(f"~{pattern}" for pattern in key_patterns(prefix, submit_queues))
     granted = " ".join(f"+{command}" for command in commands)
-    channels = f"&/{db}.celery.pidbox &/{db}.celeryev/*"  # without the second, which no start asks for, events get lost
+    # Without the last two, which no start asks for, events get lost and aborts are looked for by asking.
+    channels = f"&/{db}.celery.pidbox &/{db}.celeryev/* &__redis__:invalidate"
     return f"ACL SETUSER {user} resetkeys {keys} resetchannels {channels} -@all {granted}"
 
 
