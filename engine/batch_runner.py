@@ -49,7 +49,7 @@ class Attempt:
         if num_rows:
             self._lap()
             self._charge(account, num_rows)
-            account.took_part(len(self._batch.rows))
+            account.took_part([row.request.request_id for row in self._batch.rows])
 
     def __call__(self, stage: Stage, step: int, num_steps: int, preview: PreviewRow | None = None) -> None:
         elapsed_s = self._lap()
@@ -218,6 +218,7 @@ class BatchRunner:
             account = self._ledger.of(request)
             if account is not None:
                 account.steps_before += num_steps
+        company = [row.request.request_id for row in batch.rows]
         for row, outcome in zip(batch.rows, outcomes, strict=True):
             account = self._ledger.of(row.request)
             if account is None:
@@ -227,6 +228,6 @@ class BatchRunner:
                 self.end(account, failure(row.request.request_id, error))
                 continue
             self._counters.rows_done += 1
-            account.took_part(len(batch.rows))
+            account.took_part(company)
             account.out.add(row.index)
             self._finisher.take(account, row, outcome)

@@ -12,6 +12,9 @@ from .request import DiffusionRequest, Row
 from .result import Aborted, Chunk, Completed, Failed, Media, Metrics, Progress, Stage, Terminal
 from .stream import OutputStream
 
+#: Of those that a request shared batches with, so many are named.
+MAX_MATES = 8
+
 
 @dataclass(slots=True, eq=False)
 class Account:
@@ -31,6 +34,9 @@ class Account:
     batches: int = 0
     batch_rows_max: int = 0
     apart: dict[str, None] = field(default_factory=dict)
+    #: ids of those that shared a batch with it, and all of the last one
+    mates: dict[str, None] = field(default_factory=dict)
+    company: Sequence[str] = ()
     row_steps: dict[int, int] = field(default_factory=dict)
     #: outputs that the device is done with, and those of them that have been made
     out: set[int] = field(default_factory=set)
@@ -76,12 +82,21 @@ class Account:
             self.stage_s[self.stage] = self.stage_s.get(self.stage, 0.0) + now - self.stage_since_s
         self.stage, self.stage_since_s = stage, now
 
-    def took_part(self, batch_rows: int) -> None:
-        """A row of it ran in a batch of so many."""
+    def took_part(self, company: Sequence[str]) -> None:
+        """A row of it ran in a batch of rows of these requests."""
+        batch_rows = len(company)
         self.batch_rows += batch_rows
         self.batches += 1
+        if company != self.company:  # it seldom changes, and this happens at every step of every row
+            self.company = company
+            self._meet(company)
         if batch_rows > self.batch_rows_max:
             self.batch_rows_max = batch_rows
+
+    def _meet(self, company: Sequence[str]) -> None:
+        for name in company:
+            if name != self.request.request_id and len(self.mates) < MAX_MATES:
+                self.mates[name] = None
 
     def keep(self, row: Row, output: Output) -> bool:
         """Take an output; True when it was the last. Any other is told at once, as a Chunk. The finisher's thread."""
@@ -114,6 +129,7 @@ class Account:
             device_seconds=self.device_s,
             batch_rows_max=self.batch_rows_max,
             apart=tuple(self.apart),
+            mates=tuple(self.mates),
         )
 
 

@@ -76,7 +76,8 @@ class Metrics:
 
     `batch_rows_mean` is the mean size, in rows, of the batches its rows ran in, `batch_rows_max` that of the largest.
     `device_seconds` is batch seconds times own rows over all rows, summed over every batch that worked for it, failed
-    ones included. `apart` names the parameters in which requests differed that were there and could not share with it.
+    ones included. `apart` names the parameters in which requests differed that were there and could not share with it,
+    `mates` those that did share batches with it, the first eight by their ids.
     """
 
     queue_ms: float
@@ -88,6 +89,7 @@ class Metrics:
     device_seconds: float
     batch_rows_max: int = 0
     apart: tuple[str, ...] = ()
+    mates: tuple[str, ...] = ()
 
     def vllm_omni(self) -> dict[str, float]:
         """The times under the names that vLLM-Omni's engine gives them, for dashboards that know those."""

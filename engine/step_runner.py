@@ -253,13 +253,14 @@ class StepRunner:
         return True
 
     def _charge(self, group: list[Slot], seconds: float, *, took_part: bool) -> None:
-        share_s, num_rows = seconds / len(group), len(group)
+        share_s = seconds / len(group)
+        company = [slot.request.request_id for slot in group]
         for slot in group:
             account = self._ledger.of(slot.request)
             if account is not None:
                 account.device_s += share_s
                 if took_part:
-                    account.took_part(num_rows)
+                    account.took_part(company)
 
     def _settle(self, slot: Slot) -> None:
         """After its call has gone on: note where it is held now, or deliver what came out."""

@@ -269,6 +269,8 @@ def lines(explanation: Explanation) -> Iterator[str]:
     if (batching := explanation.batching) is not None:
         rows = f"{batching.rows_mean:.1f} rows on average, {batching.rows_max} at most"
         yield f"  in each forward: {rows}, its own among them"
+        if batching.mates:
+            yield f"  with {', '.join(batching.mates)}"
     if explanation.device_seconds is not None:
         yield f"  charged: {explanation.device_seconds:.3f} device seconds"
     for change in explanation.changed:

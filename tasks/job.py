@@ -141,6 +141,8 @@ class Batching(_Record):
     rows_max: int
     #: Parameters in which jobs differed that were there at the same time and could not share with it.
     apart: tuple[str, ...] = ()
+    #: Jobs of the same tenant that shared forwards or batches with it, up to eight.
+    mates: tuple[str, ...] = ()
 
 
 class Job(_Record):

@@ -38,10 +38,10 @@ def job_metrics(job: Job, claimed_at: float, times: Times) -> JobMetrics:
     return metrics.model_copy(update=rounded)
 
 
-def batching(times: Times) -> Batching | None:
-    """Whose company it had; None if it never ran."""
+def batching(times: Times, mates: tuple[str, ...] = ()) -> Batching | None:
+    """Whose company it had, of which `mates` may be named; None if it never ran."""
     engine = times.engine
     if engine is None or not engine.batch_rows_max:
         return None
     mean = round(engine.batch_rows_mean, 3)
-    return Batching(mode=times.mode, rows_mean=mean, rows_max=engine.batch_rows_max, apart=engine.apart)
+    return Batching(mode=times.mode, rows_mean=mean, rows_max=engine.batch_rows_max, apart=engine.apart, mates=mates)

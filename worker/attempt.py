@@ -19,6 +19,9 @@ from tasks.tracing import NO_TRACING, Tracing
 from worker.account import Times, job_metrics
 from worker.parcel import Parcel
 
+#: Attempts whose tenants are known after their end; their mates may run for long.
+_MAX_REMEMBERED = 4096
+
 
 class Stop(IntEnum):
     """Why an attempt must end early. A higher one overrules a lower one."""
@@ -166,21 +169,33 @@ class Attempt:
 
 
 class Attempts:
-    """The live attempts of this process by `(job id, number)`. Thread-safe."""
+    """The live attempts of this process by `(job id, number)`, and whose the last ones were. Thread-safe."""
 
     def __init__(self) -> None:
         self._live: dict[tuple[str, int], Attempt] = {}
+        #: Of the newest by the engine's name for each.
+        self._jobs: dict[str, tuple[str, str]] = {}
         self._lock = threading.Lock()
 
     @contextmanager
     def holding(self, attempt: Attempt) -> Iterator[Attempt]:
         with self._lock:
             self._live[attempt.key] = attempt
+            self._jobs[attempt.request_id] = attempt.job.id, attempt.job.tenant
+            while len(self._jobs) > _MAX_REMEMBERED:
+                del self._jobs[next(iter(self._jobs))]
         try:
             yield attempt
         finally:
             with self._lock:
                 self._live.pop(attempt.key, None)
+
+    def mates(self, attempt: Attempt) -> tuple[str, ...]:
+        """Jobs that shared the device with it, as far as they are its own tenant's: others are none of its business."""
+        met = () if attempt.times.engine is None else attempt.times.engine.mates
+        with self._lock:
+            found = [self._jobs[name] for name in met if name in self._jobs]
+        return tuple(job_id for job_id, tenant in found if tenant == attempt.job.tenant)
 
     def live(self) -> tuple[Attempt, ...]:
         with self._lock:

@@ -96,6 +96,7 @@ class Generate:
             lease_s=lease_s,
             draining=draining,
             tracing=tracing,
+            attempts=attempts,
         )
 
     def run(self, model: str, hint: str) -> str:

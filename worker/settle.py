@@ -12,7 +12,7 @@ from tasks.job import JobStatus, Output
 from tasks.store import Hint, JobStore, Written
 from tasks.tracing import Tracing
 from worker.account import batching
-from worker.attempt import Attempt, Stop
+from worker.attempt import Attempt, Attempts, Stop
 from worker.checkpoints import Checkpoints
 from worker.uploads import Uploader
 from worker.verdict import Abandon, Finish, GiveBack, LetGo, Retry, Verdict, accounted, stopped
@@ -34,7 +34,9 @@ class Settler:
         lease_s: float,
         draining: Callable[[], bool],
         tracing: Tracing,
+        attempts: Attempts,
     ) -> None:
+        self._attempts = attempts
         self._store = store
         self._hinter = hinter
         self._uploader = uploader
@@ -53,7 +55,11 @@ class Settler:
         away_since: float | None = None
         while True:
             if away_since is None:
-                verdict = accounted(_overruled(attempt, verdict), attempt.metrics(), batching(attempt.times))
+                verdict = accounted(
+                    _overruled(attempt, verdict),
+                    attempt.metrics(),
+                    batching(attempt.times, self._attempts.mates(attempt)),
+                )
             try:
                 with self._tracing.span("finish", {"safelight.verdict": type(verdict).__name__}, kind="client"):
                     word, keeps_outputs = self._write(attempt, verdict)

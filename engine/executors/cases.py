@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from ..ledger import Account
-from ..result import Aborted, Chunk, Event, Failed, Preview, Progress, Started, Terminal
+from ..result import Aborted, Chunk, Completed, Event, Failed, Preview, Progress, Started, Terminal
 
 
 @dataclass(slots=True, eq=False)
@@ -36,6 +36,10 @@ class Case:
     def hear(self, event: Event, now: float) -> Event | None:
         """The event for the caller, None if it is no news to him."""
         mine = replace(event, request_id=self.request_id)
+        match mine:
+            case Completed() | Aborted() | Failed() if mine.metrics is not None:
+                mates = tuple(ticket.rpartition("#")[0] for ticket in mine.metrics.mates)
+                return replace(mine, metrics=replace(mine.metrics, mates=mates))
         match event:
             case Started():
                 self.started = True

@@ -320,7 +320,7 @@ class TestExplain:
         attempt = lab.claim(job_id).attempt
         lab.store.abort(job_id)
         assert lab.store.explain(job_id).abort_wanted
-        batching = Batching(mode="step", rows_mean=1.5, rows_max=2, apart=("height",))
+        batching = Batching(mode="step", rows_mean=1.5, rows_max=2, apart=("height",), mates=("m",))
         lab.store.finish(job_id, attempt, Outcome(JobStatus.ABORTED, batching=batching))
         assert lab.store.explain(job_id).batching == batching
 

@@ -24,6 +24,7 @@ def test_a_wave_is_a_batch_on_each_rank(engine: DiffusionEngine) -> None:
     with DiffusionEngine.make_engine(EngineConfig(model=FAKE, mode="request", warmup=False)) as inline:
         for one, end in zip(wanted, ends, strict=True):
             assert isinstance(end, Completed) and end.metrics.batch_rows_max == 4
+            assert len(end.metrics.mates) == 3 and set(end.metrics.mates) < {other.request_id for other in wanted}
             assert same(pixels(end), pixels(inline.submit(one).result(SOON_S)))
 
 

@@ -56,6 +56,32 @@ def test_a_failed_request_knows_what_it_took(mode: str) -> None:
         assert end.metrics.batch_rows_mean == 1
 
 
+@pytest.mark.parametrize("mode", ["request", "step"])
+def test_who_shared_a_batch_with_it_is_told_eight_of_them_at_the_most(mode: str) -> None:
+    with engine(mode) as running:
+        running.pause()
+        streams = [running.submit(request(name, num_outputs=2)) for name in ("a", "b")]
+        streams += [running.submit(request("other", width=24)), running.submit(request("exact", exact=True))]
+        running.resume()
+        ends = [stream.result(SOON_S) for stream in streams]
+        assert [end.metrics.mates for end in ends] == [("b",), ("a",), (), ()]  # type: ignore[union-attr]
+
+
+def test_no_more_than_eight_mates_are_named() -> None:
+    gate = StepGate()
+    with engine("step", gate) as running:
+        stream = running.submit(request("long", num_inference_steps=2000))
+        for number in range(10):
+            gate.wait()
+            short = running.submit(request(f"short {number}", num_inference_steps=2))
+            while not short.done:
+                gate.let()
+        gate.open()
+        end = stream.result(SOON_S)
+        assert isinstance(end, Completed)
+        assert end.metrics.mates == tuple(f"short {number}" for number in range(8))
+
+
 @pytest.mark.parametrize(
     ("mode", "other", "apart"),
     [

@@ -158,7 +158,7 @@ def test_a_model_that_is_not_in_memory(lab: Lab, place: dict[str, Any], code: st
 def test_ends(lab: Lab) -> None:
     metrics = JobMetrics(denoise_ms=5, total_ms=9, device_seconds=0.25)
     job_id, attempt = lab.running()
-    company = Batching(mode="step", rows_mean=1.5, rows_max=2, apart=("height",))
+    company = Batching(mode="step", rows_mean=1.5, rows_max=2, apart=("height",), mates=("m1", "m2"))
     outcome = Outcome(JobStatus.ABORTED, warnings=("alpha flattened",), metrics=metrics, batching=company)
     lab.store.finish(job_id, attempt, outcome)
     told = of(lab, job_id)
@@ -167,6 +167,7 @@ def test_ends(lab: Lab) -> None:
     text = "\n".join(lines(told))
     assert "0.250 device seconds" in text and "alpha flattened" in text
     assert "1.5 rows on average, 2 at most, its own among them" in text
+    assert "with m1, m2" in text
     other, attempt = lab.running()
     lab.store.finish(other, attempt, failed(model_error("no luck")))
     assert "no luck" in of(lab, other).reasons[0].message
