@@ -66,7 +66,7 @@ class Settings(BaseSettings):
     model_memory_mb: Annotated[int, Field(ge=1)] | None = None
     #: How long a model with jobs goes on while another waits for its memory.
     model_turn_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
-    #: How often a worker looks for aborts.
+    #: How often a worker looks for aborts: in what Redis told it, or by asking where Redis does not tell.
     abort_poll_s: Annotated[float, Field(gt=0, le=5)] = 0.1
     #: How often it writes progress.
     progress_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.25
