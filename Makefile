@@ -45,7 +45,7 @@ demo: $(VENV)/.run ## The whole system on this machine, with 24 jobs to look at;
 	@$(BIN)/safelight demo $(ARGS)
 
 test: $(VENV)/.ok ## Every test, against servers that the tests start themselves; ARGS goes to pytest
-	$(BIN)/pytest -n $(TEST_PROCESSES) --dist worksteal $(ARGS)
+	$(BIN)/pytest -n $(TEST_PROCESSES) --dist loadfile --no-loadscope-reorder $(ARGS)
 
 check: $(VENV)/.ok ## Lint, format, types, the direction of imports, risky calls, known vulnerabilities, the compose files
 	$(BIN)/ruff check .

@@ -7,6 +7,7 @@ import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import hypothesis
 import pytest
@@ -16,6 +17,24 @@ from tasks.local.servers import RedisServer, S3Server, start_redis, start_s3
 from tasks.settings import Settings
 
 _numbers = itertools.count()
+
+#: The files that take longest, longest first: they begin first, so that the end of a run waits for none of them.
+_LONG = (
+    "test_chaos",
+    "test_faults",
+    "test_page",
+    "test_adapter_loras",
+    "test_resume",
+    "test_redis",
+    "test_rolling_restart",
+    "test_adapter_families_steps",
+    "test_worker",
+    "test_demo",
+    "test_custody",
+    "test_spool",
+    "test_start_up",
+    "test_lockstep",
+)
 
 # Here and in every process that a test starts: tests share few cores, where a second thread of OpenMP only waits.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -28,6 +47,31 @@ hypothesis.settings.register_profile("patient", patient)
 # A run that decides about a merge must not depend on luck; elsewhere hypothesis goes on looking.
 hypothesis.settings.register_profile("ci", patient, derandomize=True)
 hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "patient")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    rank = {name: number for number, name in enumerate(_LONG)}
+
+    def of(item: pytest.Item) -> int:
+        name = item.path.stem
+        return rank["test_page"] if name.startswith("test_page_") else rank.get(name, len(_LONG))
+
+    items.sort(key=of)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """A file stays in one process, which starts its shared models once; so do the files that share the browser."""
+    if config.getvalue("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "the browser" if "/test_page" in file else str(file)
+
+    return Scheduling(config, log)
 
 
 @pytest.fixture(scope="session")

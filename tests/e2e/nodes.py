@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from tasks import Client
 from tasks.job import Job
 from tasks.local.process import ChildProcess
 from tasks.settings import Settings
+from tests.forks import ForkedProcess
 
 LEASE_S = 3
 
@@ -40,7 +40,7 @@ class Fleet:
         self._num_workers += 1
         name = name or f"w{self._num_workers}"
         env = {**os.environ, **environment(self.settings), "SAFELIGHT_WORKER_NAME": name}
-        worker = ChildProcess(name, [sys.executable, "-m", "worker"], log=self._home / f"{name}.log", env=env)
+        worker = ForkedProcess(name, "worker", log=self._home / f"{name}.log", env=env)
         self._stack.callback(worker.stop, 20)
         worker.wait_ready(lambda: any(w["host"] == name for w in self.client.store.workers()), timeout_s=timeout_s)
         return worker

@@ -7,7 +7,6 @@ import hashlib
 import io
 import os
 import shutil
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +24,7 @@ from tasks.local.servers import S3Server, start_redis
 from tasks.settings import Settings
 from tasks.store import Claimed, Outcome, Written
 from tests.e2e.nodes import environment, eventually
+from tests.forks import ForkedProcess
 
 FLAGS = (
     "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking "
@@ -143,9 +143,8 @@ def stack(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iter
 def start_worker(settings: Settings, home: Path, parts: contextlib.ExitStack) -> ChildProcess:
     """Not waited for here: most tests need none."""
     env = {**os.environ, **environment(settings), "SAFELIGHT_MODELS": str(settings.models)}
-    env |= {"SAFELIGHT_WORKER_NAME": WORKER, "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "worker", "--model", "tiny"]
-    worker = ChildProcess(WORKER, command, log=home / "worker.log", env=env)
+    env |= {"SAFELIGHT_WORKER_NAME": WORKER}
+    worker = ForkedProcess(WORKER, "worker", "--model", "tiny", log=home / "worker.log", env=env)
     parts.callback(worker.stop, 20)
     return worker
 
@@ -160,8 +159,11 @@ def browser() -> Iterator[Browser]:
 
 @contextlib.contextmanager
 def tab(browser: Browser, url: str, *homes: str, **options: object) -> Iterator[Page]:
-    """A tab on the page. Whatever the browser complains of, and any request to a third host, is a fault."""
-    context: BrowserContext = browser.new_context(**{"viewport": DESK, **options})  # type: ignore[arg-type]
+    """A tab on the page. Whatever the browser complains of, and any request to a third host, is a fault.
+
+    Without a GPU what moves takes half of the time of these tests: it moves where a test asks for it."""
+    usual = {"viewport": DESK, "reduced_motion": "reduce"}
+    context: BrowserContext = browser.new_context(**{**usual, **options})  # type: ignore[arg-type]
     page = context.new_page()
     page.set_default_timeout(WAIT_MS)
     faults: list[str] = []

@@ -23,6 +23,7 @@ from tasks.local.servers import answers_ok, start_redis
 from tasks.settings import Settings
 from tests.e2e.nodes import Fleet, environment, eventually, fleet
 from tests.e2e.test_worker import ended
+from tests.forks import ForkedProcess
 
 #: A rescuer that is killed between ending the lost attempts and sending their new messages.
 _DYING_RESCUER = """
@@ -48,9 +49,8 @@ while True:
 def api(running: Fleet, home: Path) -> Iterator[tuple[str, ChildProcess]]:
     """Its URL and its process."""
     port = free_port()
-    command = [sys.executable, "-m", "api_stub", "--port", str(port)]
     env = {**os.environ, **environment(running.settings)}
-    process = ChildProcess("api", command, log=home / "api.log", env=env)
+    process = ForkedProcess("api", "api_stub", "--port", str(port), log=home / "api.log", env=env)
     try:
         process.wait_ready(lambda: answers_ok(f"http://127.0.0.1:{port}/healthz"), timeout_s=60)
         yield f"http://127.0.0.1:{port}", process

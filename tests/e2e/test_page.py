@@ -84,6 +84,7 @@ def test_from_a_prompt_to_a_picture_that_a_reload_keeps(page: Page, stack: Stack
 
 
 def test_thirty_running_jobs_move_over_one_connection(page: Page, stack: Stack, group: str) -> None:
+    page.emulate_media(reduced_motion="no-preference")
     streams: set[Request] = set()
     most = 0
 
