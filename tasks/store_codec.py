@@ -79,7 +79,7 @@ def script_arguments(
 
     Raises ValueError for an id that is no text: a caller's, who gave the job instead, say.
     """
-    if wrong := [job_id for job_id in call.job_ids if not isinstance(job_id, str)]:
+    if wrong := [job_id for job_id in call.job_ids if not isinstance(job_id, str | bytes)]:
         raise ValueError(f"job_id: wants a text, got a {type(wrong[0]).__name__}; a job's id is its `.id`")
     keys = [f"{prefix}job:{job_id}" for job_id in call.job_ids] or [f"{prefix}jobs"]
     head: list[Argument] = [prefix, call.verb, clock() if clock else ""]

@@ -88,6 +88,12 @@ class Guarded:
         self._url = hosts + "/0?master_name=pictures"
         _wait(self._is_ready, "the sentinels know each other and the replica")
 
+    def copied(self, password: str) -> bool:
+        """Whether the replica has all that was written so far, waited for: what it lacks is lost with the primary."""
+        with redis.Redis(port=self.primary.port, password=password) as primary:
+            primary.set("copied", 1)
+            return bool(primary.wait(1, 20_000) == 1)
+
     def url(self, login: str = "") -> str:
         return self._url.replace("{login}", login)
 

@@ -116,7 +116,7 @@ class Stack:
         assert self.client.store.finish(job.id, attempt, outcome) is Written.OK
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def stack(s3_server: S3Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
     """Redis of its own, which no other test empties; an API; a worker for `tiny`."""
     home = tmp_path_factory.mktemp("page")
@@ -149,8 +149,9 @@ def start_worker(settings: Settings, home: Path, parts: contextlib.ExitStack) ->
     return worker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
+    """Playwright keeps an event loop running in this thread: no other module must find it there."""
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=FLAGS.split(), timeout=60_000)
         yield browser

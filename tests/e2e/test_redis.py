@@ -7,7 +7,6 @@ import contextlib
 import signal
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -174,14 +173,13 @@ def test_work_goes_on_after_a_failover(tmp_path: Path, s3_server: S3Server) -> N
         at = stack.enter_context(site(tmp_path, s3_server, url, None)).fleet
         during = at.submit(num_inference_steps=800)
         at.wait_step(during, 2)
+        assert guarded.copied("p@ss;word")
         guarded.primary.process.send(signal.SIGKILL)
         after = accepted(at, timeout_s=40)
         for job in (after, during):
             done = at.client.wait(job.id, timeout_s=40)
             assert (done.status, done.attempt) == ("succeeded", 1)
-        # In a thread of its own: a browser of other tests keeps a loop running in this one.
-        with ThreadPoolExecutor(1) as other:
-            assert other.submit(asyncio.run, read(at.settings, after.id)).result().status == "succeeded"
+        assert asyncio.run(read(at.settings, after.id)).status == "succeeded"
 
 
 async def read(settings: Settings, job_id: str) -> Job:
