@@ -145,8 +145,10 @@ def test_a_model_that_does_not_load_fails_its_jobs_and_nothing_else(
 ) -> None:
     shelf = shelf_of(spec("a", memory_mb=60), spec("b", memory_mb=60))
     loader.trouble["b"] = ModelLoadError("cannot load b: no such file")
+    loader.gate.clear()
     with ExitStack() as stack:
-        assert sit(shelf, "b", stack)
+        assert sit(shelf, "b", stack), "while it is being loaded"
+        loader.gate.set()
         with pytest.raises(NotLoaded, match="no such file"), shelf.using("b", lambda: None, lambda: None):
             pass
     assert shelf.told("b")["state"] == "failed"
