@@ -8,7 +8,7 @@ Dtype = Literal["auto", "float32", "bfloat16", "float16"]
 Mode = Literal["auto", "request", "step"]
 Offload = Literal["model", "sequential"]
 ExecutorKind = Literal["inline", "process"]
-Parallel = Literal["context", "shard"]
+Parallel = Literal["context", "tensor", "shard"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +31,7 @@ class EngineConfig:
     `silence_s`, or has requests and moves none of them for `wave_deadline_s`, is killed. A lost rank is started again
     after `restart_backoff_s`, twice as long each time in a row, and given up after `max_restarts` of those.
     `parallel` makes all `devices` serve one request at a time, together, in either executor: "context" divides the
-    sequence that attention sees, "shard" the weights of the denoiser's blocks.
+    sequence that attention sees, "tensor" the heads and columns of each layer, "shard" the weights between the calls.
     """
 
     model: str

@@ -81,9 +81,9 @@ class ModelSpec(_Spec):
     #: With `executor = "process"` or `parallel`, in place of `device`: `["cuda:0", "cuda:1"]`. As ranks each takes
     #: `max_batch_rows`.
     devices: tuple[Annotated[str, Field(min_length=1)], ...] = ()
-    #: All `devices` serve the same rows together. `context`: each attends for a part of the sequence; `shard`: each
-    #: keeps a part of the weights.
-    parallel: Literal["context", "shard"] | None = None
+    #: All `devices` serve the same rows together. `context`: each attends for a part of the sequence; `tensor`: each
+    #: computes a part of every layer; `shard`: each keeps a part of the weights.
+    parallel: Literal["context", "tensor", "shard"] | None = None
     #: `step`: requests join and leave at every denoise step; `request`: whole calls are batched; `auto`: step where it
     #: is proved right.
     mode: Literal["auto", "request", "step"] = "auto"

@@ -136,7 +136,7 @@ def _place(pipeline: Any, device: torch.device, config: EngineConfig) -> None:
         pipeline.enable_model_cpu_offload(device=device)
     elif config.offload == "sequential":
         pipeline.enable_sequential_cpu_offload(device=device)
-    elif config.parallel == "shard":  # the denoisers come block by block, when they are divided
+    elif config.parallel in ("tensor", "shard"):  # the denoisers come part by part, when they are divided
         for name, component in pipeline.components.items():
             if isinstance(component, torch.nn.Module) and name not in denoisers_of(pipeline):
                 component.to(device)

@@ -13,7 +13,9 @@ import torch
 
 from engine import Completed, DiffusionEngine, DiffusionRequest, EngineConfig, EngineDead, Failed
 from engine.adapters.lockstep.cargo import bits, stow, unstow
+from engine.adapters.lockstep.spread import spread
 from engine.config import Parallel
+from engine.testing_pipelines import stable_diffusion
 from engine.testing_pipelines.flow_matching import flux
 from tests.integration.ranks import is_gone, pixels, request, soon
 
@@ -59,7 +61,7 @@ def made(engine: DiffusionEngine, wanted: list[DiffusionRequest]) -> list[np.nda
     return [pixels(stream.result(SLOW_S))[0] for stream in streams]
 
 
-@pytest.mark.parametrize(("parallel", "most_apart"), [("context", 1), ("shard", 0)])
+@pytest.mark.parametrize(("parallel", "most_apart"), [("context", 1), ("tensor", 1), ("shard", 0)])
 def test_the_picture_is_that_of_one_device(model: str, parallel: Parallel, most_apart: int) -> None:
     wanted = [request(f"r{i}", height=32, width=32 + 16 * i, num_inference_steps=3, seed=i) for i in range(2)]
     with DiffusionEngine.make_engine(config(model, device="cpu")) as alone:
@@ -77,6 +79,11 @@ def test_the_picture_is_that_of_one_device(model: str, parallel: Parallel, most_
         with pytest.raises(EngineDead):
             engine.submit(request("later", height=32, width=32))
     assert is_gone(follower.process.pid)
+
+
+def test_a_model_without_a_plan_for_it_says_so() -> None:
+    with pytest.raises(ValueError, match=r"`_tp_plan` must be set .* 'UNet2DConditionModel' does not define one"):
+        spread(stable_diffusion().unet, "tensor", torch.device("cpu"), 2)
 
 
 @pytest.mark.parametrize("tensor", [torch.arange(4.0)[::2][:1], torch.empty(0), torch.arange(6).reshape(2, 3)])

@@ -1,7 +1,8 @@
 """How a denoiser is divided among the devices of a company, alike on each of them.
 
-`context`: each attends for a part of the sequence, by diffusers' own `enable_parallelism`. `shard`: each keeps a part
-of every block's weights, and the others' only while the block runs (FSDP): a larger model fits, traffic is the price.
+`context`: each attends for a part of the sequence. `tensor`: each keeps and computes a part of every layer's heads and
+columns. Both by diffusers' own `enable_parallelism`, for the models that have its plan. `shard`: each keeps a part of
+every block's weights, and the others' only while the block runs (FSDP): a larger model fits, traffic is the price.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ def spread(model: Any, kind: Parallel, device: torch.device, world: int) -> None
     """Divide a model among all who have joined. Raises what diffusers or torch say against it."""
     if kind == "context":
         _spread_context(model, device, world)
+    elif kind == "tensor":
+        _spread_tensor(model, device, world)
     else:
         _shard(model, device, world)
 
@@ -47,6 +50,31 @@ def _spread_context(model: Any, device: torch.device, world: int) -> None:
 
     with _counted(device):
         model.enable_parallelism(config=ContextParallelConfig(ulysses_degree=world, ulysses_anything=True))
+
+
+def _spread_tensor(model: Any, device: torch.device, world: int) -> None:
+    """What the model's plan does not name is whole on each device."""
+    try:
+        from diffusers import TensorParallelConfig
+    except ImportError:
+        raise RuntimeError("this diffusers has no tensor parallelism yet; upgrade it (0.42 has it)") from None
+    with _counted(device), _allowed(device):
+        model.enable_parallelism(config=TensorParallelConfig(tp_degree=world))
+    model.to(device)
+
+
+@contextmanager
+def _allowed(device: torch.device) -> Iterator[None]:
+    """diffusers has a list of devices for this, without the CPU, on which torch itself does it as well."""
+    from diffusers.hooks import tensor_parallel
+
+    listed = tensor_parallel._SUPPORTED_TP_DEVICES
+    if device.type == "cpu":
+        tensor_parallel._SUPPORTED_TP_DEVICES = (*listed, "cpu")
+    try:
+        yield
+    finally:
+        tensor_parallel._SUPPORTED_TP_DEVICES = listed
 
 
 @contextmanager
