@@ -13,6 +13,7 @@ from ..errors import InvalidRequest
 from .clean_estimate import clean_estimate
 from .frozen import freeze, freeze_noise_scheduler, thaw, thaw_noise_scheduler
 from .late_pictures import let_pictures_stay
+from .settled_device import settle_device
 
 #: a picture of row `n` of latents `[B, …]` that are as the pipeline keeps them
 DrawRow = Callable[[torch.Tensor, int], Image.Image]
@@ -46,8 +47,10 @@ class PipelineCall:
         resume: Mapping[str, Any] | None = None,
         device: torch.device | None = None,
         draw: DrawRow | None = None,
+        execution_device: torch.device | None = None,
     ) -> None:
-        """`draw` makes a picture of a row of latents as the noise scheduler sees them."""
+        """`draw` makes a picture of a row of latents as the noise scheduler sees them. `execution_device` is what the
+        pipeline would find out itself, each time anew."""
         self._draw = draw
         self._on_step = on_step
         self._resume = resume
@@ -59,6 +62,8 @@ class PipelineCall:
         # Through the instance dict: diffusers' own setter would also rewrite the pipeline's config.
         vars(self._view)["scheduler"] = noise_scheduler
         let_pictures_stay(self._view)
+        if execution_device is not None:
+            settle_device(self._view, execution_device)
         noise_scheduler.step = self._watch_step(noise_scheduler.step)
         noise_scheduler.set_timesteps = self._watch_timesteps(noise_scheduler.set_timesteps)
         self.num_steps_done = 0

@@ -1,5 +1,6 @@
 """A diffusers pipeline in the role of one task: what its call takes, and what a batch becomes as its arguments."""
 
+import functools
 import hashlib
 import inspect
 from collections.abc import Hashable, Mapping
@@ -46,6 +47,11 @@ class TaskPipeline:
     def default(self, name: str) -> Any:
         """The default of an argument, None where there is no such argument."""
         return self._parameters[name].default if name in self._parameters else None
+
+    @functools.cached_property
+    def execution_device(self) -> torch.device | None:
+        """Where it runs, which never changes once it is loaded; None if it does not tell."""
+        return getattr(self.pipeline, "_execution_device", None)
 
     @property
     def modality(self) -> Modality:

@@ -210,7 +210,15 @@ class WholePipeline:
         noise_scheduler = self._noise_schedulers.fresh(batch.key.noise_scheduler)
         can_draw = self._previewer.can and pipeline.modality == "image"
         draw = functools.partial(self._draw, pipeline, batch.key) if can_draw else None
-        return PipelineCall(pipeline.pipeline, noise_scheduler, on_step, resume=resume, device=self._device, draw=draw)
+        return PipelineCall(
+            pipeline.pipeline,
+            noise_scheduler,
+            on_step,
+            resume=resume,
+            device=self._device,
+            draw=draw,
+            execution_device=pipeline.execution_device,
+        )
 
     def _draw(self, pipeline: TaskPipeline, key: BatchKey, latents: torch.Tensor, row: int) -> Image.Image:
         spread = pipeline.as_grid(latents[row : row + 1], key.height, key.width)
