@@ -37,6 +37,21 @@ def test_calls_do_not_go_through_the_modules(tmp_path: Path, monkeypatch: pytest
     assert len(asked) == 1
 
 
+def test_a_call_leaves_the_pipeline_as_it_was(tmp_path: Path) -> None:
+    testing_pipelines.stable_diffusion().save_pretrained(tmp_path)
+    adapter = WholePipeline(EngineConfig(model=str(tmp_path), mode="request", num_threads=1, dtype="float32"))
+    adapter.load()
+    pipeline = adapter._pipeline("text2image").pipeline
+    config, state, kind = dict(pipeline.config), dict(vars(pipeline)), type(pipeline)
+    one = FAMILIES["stable_diffusion"].request("r", seed=1, guidance_scale=3.0, noise_scheduler="ddim")
+    (outcome,) = adapter.run(Batch(adapter.batch_key(one), (Row(one, 0),)), lambda *_: None)
+    adapter.close()
+    assert isinstance(outcome, Output), outcome
+    assert dict(pipeline.config) == config and type(pipeline) is kind
+    assert vars(pipeline).keys() == state.keys()
+    assert all(value is state[name] for name, value in vars(pipeline).items())
+
+
 def test_the_class_looks_as_before() -> None:
     pipeline = testing_pipelines.stable_diffusion()
     kind = type(pipeline)
