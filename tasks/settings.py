@@ -68,7 +68,7 @@ class Settings(BaseSettings):
     model_turn_s: Annotated[float, Field(ge=0, le=86_400)] = 30.0
     #: How often a worker looks for aborts: in what Redis told it, or by asking where Redis does not tell.
     abort_poll_s: Annotated[float, Field(gt=0, le=5)] = 0.1
-    #: How often it writes progress.
+    #: How often it writes progress; 0: at every step, as far as a hundred times a second allow.
     progress_interval_s: Annotated[float, Field(ge=0, le=10)] = 0.25
     #: How long running jobs may go on after SIGTERM.
     drain_grace_s: Annotated[float, Field(ge=0, le=3_600)] = 25.0

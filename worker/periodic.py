@@ -12,12 +12,16 @@ from tasks.errors import StoreUnavailable
 log = logging.getLogger(__name__)
 
 
+#: The device's thread has to come to its turn, however small an interval somebody sets.
+LEAST_S = 0.01
+
+
 class Periodic:
     """Calls `tick` every `interval_s` (with up to `jitter` of it added) from `start` to `stop`."""
 
     def __init__(self, name: str, tick: Callable[[], None], interval_s: float, *, jitter: float = 0.0) -> None:
         self._tick = tick
-        self._interval_s = interval_s
+        self._interval_s = max(LEAST_S, interval_s)
         self._jitter = jitter
         self._stop = threading.Event()
         self._outage = False

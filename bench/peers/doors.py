@@ -95,11 +95,12 @@ class CeleryDoor:
         return base64.b64decode(end["result"])
 
     async def _listen(self, channels: Any) -> None:
-        async for message in channels.listen():
-            end = json.loads(message["data"])
-            future = self._ended.pop(end["task_id"], None)
-            if future is not None and not future.done():
-                future.set_result(end)
+        with contextlib.suppress(redis.exceptions.ConnectionError):  # the server of this round has ended
+            async for message in channels.listen():
+                end = json.loads(message["data"])
+                future = self._ended.pop(end["task_id"], None)
+                if future is not None and not future.done():
+                    future.set_result(end)
 
     async def abort(self, request_id: str) -> None:
         self._app.control.revoke(self._task_ids[request_id], terminate=True)

@@ -143,7 +143,7 @@ def _safelight(place: Place, home: Path, stack: contextlib.ExitStack) -> Running
         "AWS_ACCESS_KEY_ID": s3_server.access_key,
         "AWS_SECRET_ACCESS_KEY": s3_server.secret_key,
     }
-    if place.steps:  # every step is an event then, so that they can be counted
+    if place.steps:  # nearly every step is written then, so that they can be counted
         env["SAFELIGHT_PROGRESS_INTERVAL_S"] = "0"
     os.environ.update(env)  # for our clients too: they sign URLs
     command = [sys.executable, "-m", "worker"]
