@@ -37,6 +37,7 @@ STEPS = (
     Step("Growth", "bench.growth"),
     Step("Overhead", "bench.cost"),
     Step("Pipelining", "bench.pipelining"),
+    Step("Turns", "bench.turns"),
     Step("Listeners", "bench.listeners"),
     Step("Scale", "bench.fleet"),
     Step("Memory", "bench.memory", ("--model", "costless", "--jobs", "10000", "--first", "1000"), None),

@@ -12,6 +12,7 @@ from tasks.logs import configure_logs
 from tasks.settings import read_settings
 from tasks.tracing import tracing_from_environment
 from worker.allocator import keep_arenas_few
+from worker.turns import take_short_turns
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -27,6 +28,7 @@ def main(argv: list[str] | None = None) -> int:
     )
     names = parser.parse_args(argv).model
     keep_arenas_few()
+    take_short_turns()
     try:
         settings = read_settings()
         configure_logs(settings, worker=settings.worker_name)
