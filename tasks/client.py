@@ -17,7 +17,7 @@ from tasks.operator_client import OperatorCalls
 from tasks.quotas import DEFAULT_TENANT, check_tenant, load_quotas
 from tasks.redis_store import RedisJobStore
 from tasks.result_links import ResultLinks
-from tasks.settings import Settings, read_settings
+from tasks.settings import Settings, given_settings
 from tasks.store import Created, Event, NewJob
 from tasks.submission import RequestLike, accepted, hints_for, new_job, one_form
 from tasks.tracing import NO_TRACING, Tracing
@@ -46,7 +46,7 @@ class Client(OperatorCalls):
     ) -> None:
         self._tracing = tracing
         self.tenant = check_tenant(tenant)
-        settings = settings or read_settings()
+        settings = given_settings(settings)
         self.settings = settings if redis_url is None else settings.model_copy(update={"redis_url": redis_url})
         self._given_models = models
         self._redis = connect(self.settings)

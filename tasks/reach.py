@@ -26,7 +26,8 @@ def unreachable(request: GenerationRequest, settings: Settings) -> Iterator[Inva
         try:
             check_url(request.webhook_url, settings.allow_private_urls)
         except ForbiddenAddress as error:
-            yield InvalidRequest("webhook_url", f"can never be reached: {error}")
+            hint = "" if settings.allow_private_urls else "; private addresses want SAFELIGHT_ALLOW_PRIVATE_URLS"
+            yield InvalidRequest("webhook_url", f"can never be reached: {error}{hint}")
 
 
 def _unreadable(uri: str, settings: Settings) -> str | None:

@@ -128,6 +128,15 @@ def _without_login(url: str) -> str:
     return f"{scheme}{separator}{HIDDEN}{at}{place}" if login else url
 
 
+def given_settings(settings: Settings | None) -> Settings:
+    """Those, or the environment's. Raises TypeError for anything else, such as an address."""
+    if settings is None:
+        return read_settings()
+    if not isinstance(settings, Settings):
+        raise TypeError(f"settings is a {type(settings).__name__}; an address is given by name: redis_url=…")
+    return settings
+
+
 def read_settings() -> Settings:
     """Settings from the environment. Raises `ConfigError` with the variable's name, never its value."""
     try:

@@ -165,7 +165,8 @@ class WebhookSender:
         elif not self._queue.retry(delivery, refusal):
             log.error("webhook of job %s: given up (%s); it is a dead letter now", job.id, refusal.error)
         else:
-            log.info("webhook of job %s: not delivered (%s), to be tried again", job.id, refusal.error)
+            level = logging.WARNING if refusal.status in (401, 403) else logging.INFO  # another secret, as a rule
+            log.log(level, "webhook of job %s: not delivered (%s), to be tried again", job.id, refusal.error)
 
     def _post(self, url: str, job: Job) -> tuple[Refusal | None, bool]:
         """None if it was delivered; else why not, and whether that is final."""

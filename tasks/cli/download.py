@@ -37,6 +37,20 @@ def download(settings: Settings, jobs: Iterable[Job], folder: Path) -> list[Path
         raise ConfigError(f"--output {folder}: {error.strerror}") from None
 
 
+def check_folder(folder: Path | None) -> None:
+    """Make it, before a job runs for it. Raises `ConfigError` if it cannot be one or cannot be written to."""
+    if folder is None:
+        return
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--output {folder}: is a file; name a folder")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(f"--output {folder}: cannot be made a folder: {error.strerror}") from None
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"--output {folder}: cannot be written to")
+
+
 def _save(body: bytes, output: Output, path: Path) -> Path:
     if hashlib.sha256(body).hexdigest() != output.sha256:
         raise StoreUnavailable(f"{output.uri} is not what the worker stored; try again, and look at the object store")

@@ -72,7 +72,7 @@ def dead_letter_ls(
             if num_shown == limit:
                 break
     if not num_shown:
-        note("no such dead letters")
+        note("no dead letters" if not any((model, error_type, older_than, newer_than)) else "no such dead letters")
 
 
 def dead_letter_show(

@@ -8,6 +8,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 
 from tasks.cli.connect import note, open_client
+from tasks.cli.download import check_folder
 from tasks.cli.fields import given_fields, with_field_options
 from tasks.cli.output import AsJson, print_job, screen_width
 from tasks.cli.previews import PREVIEW_EVERY, WithPreview
@@ -63,6 +64,7 @@ def submit(
     given = given_fields(fields, set_ or ())
     if preview:
         given = {"preview_every": PREVIEW_EVERY} | given
+    check_folder(output)
     follows = Following(output, preview, as_json, abort_on_interrupt)
     waits = wait or output is not None or bool(preview) or abort_on_interrupt
     if batch is not None:

@@ -12,6 +12,7 @@ import typer
 
 from tasks.cli import complete
 from tasks.cli.connect import note, open_client
+from tasks.cli.download import check_folder
 from tasks.cli.exits import code_of_statuses
 from tasks.cli.output import AsJson, print_job
 from tasks.cli.previews import WithPreview, pictures_here, show_results
@@ -70,6 +71,7 @@ def watch(
     """
     if bool(job_ids) + (group is not None) + all_ != 1:
         raise typer.BadParameter("name jobs, or a --group, or --all")
+    check_folder(output)
     with open_client() as client:
         ids = list(job_ids) if job_ids else _live(client, group)
         if not ids:

@@ -194,6 +194,17 @@ def test_watch_json_comes_as_jobs_end(cli: Cli, client: Client, settings: Settin
     assert said.err == ""
 
 
+@pytest.mark.parametrize("folder", ["afile", "afile/pictures", "/proc/pictures"])
+def test_a_folder_that_cannot_be_is_told_before_a_job_runs_for_it(
+    cli: Cli, client: Client, tmp_path: Path, folder: str
+) -> None:
+    (tmp_path / "afile").touch()
+    said = cli("submit", "a fish", "-o", folder)
+    assert said.code == 2 and f"--output {folder}: " in said.err and said.out == ""
+    assert cli("watch", "--all", "-o", folder).code == 2
+    assert cli("ls", "--json").lines == []
+
+
 @pytest.mark.parametrize("option", ["--image", "--prompt-file", "--batch"])
 def test_a_file_without_an_end_is_refused(cli: Cli, option: str) -> None:
     said = cli("submit", *(["x"] if option == "--image" else []), option, "/dev/zero")

@@ -82,6 +82,8 @@ def test_bad_requests_and_ids_are_refused_before_anything_is_written(client: Cli
         client.submit(prompt="x", height=97)
     with pytest.raises(InvalidRequest, match="job_id"):
         client.submit(prompt="x", job_id="a b")
+    with pytest.raises(TypeError, match="redis_url="):
+        Client("redis://127.0.0.1:6379/0")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="not both"):
         client.submit({"prompt": "x"}, seed=3)
     with pytest.raises(InvalidRequest, match="width"):

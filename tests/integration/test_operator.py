@@ -92,7 +92,7 @@ class TestCommands:
         assert client.get(new["id"]).request == old.request
         assert hints(client) == before + 1, "its message went out"
         assert cli("dead-letter", "show", old.id)[0] == 1
-        assert cli("dead-letter", "ls") == (0, [], "no such dead letters\n")
+        assert cli("dead-letter", "ls") == (0, [], "no dead letters\n")
 
     def test_json_has_tracebacks_in_show_alone(self, client: Client, cli: Callable[..., Said]) -> None:
         old = dead(client)
