@@ -26,6 +26,8 @@ class Keys:
         """Raises `ConfigError`, which tells the place of a wrong entry and never its text."""
         text = setting.get_secret_value() if setting is not None else ""
         entries = [entry.strip() for entry in text.split(",") if entry.strip()]
+        if text and not entries:  # somebody meant to have keys: an API that is open then is no mistake to make silently
+            raise ConfigError("SAFELIGHT_API_KEYS: has no key in it; unset it for an API that is open to everybody")
         self._keys = [_parsed(entry, number) for number, entry in enumerate(entries, 1)]
 
     @property

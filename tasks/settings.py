@@ -49,9 +49,9 @@ class Settings(BaseSettings):
     #: Failed attempts after which a job fails for good; crashes are counted apart (docs/states.md).
     max_attempts: Annotated[int, Field(ge=1, le=100)] = 3
     #: How long the record of an ended job is kept; pictures stay until the bucket's lifecycle rule.
-    result_ttl_s: Annotated[float, Field(ge=60)] = 7 * 86_400.0
+    result_ttl_s: Annotated[float, Field(ge=60, le=315_360_000)] = 7 * 86_400.0
     #: How long the record of a dead letter is kept; at least `SAFELIGHT_RESULT_TTL_S`.
-    dead_letter_ttl_s: Annotated[float, Field(ge=60)] = 30 * 86_400.0
+    dead_letter_ttl_s: Annotated[float, Field(ge=60, le=315_360_000)] = 30 * 86_400.0
     #: Queued jobs beyond which new ones are refused (HTTP 429).
     max_queued: Annotated[int, Field(ge=1)] = 100_000
     #: A TOML file: weights and limits of tenants and groups, see `tasks.quotas`.

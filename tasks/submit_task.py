@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from celery import Celery
@@ -34,25 +34,30 @@ def register_submit(
     """Register the task. Its message goes back to its queue while the store is full or away."""
 
     @app.task(name=SUBMIT, bind=True, ignore_result=True, acks_late=True)  # type: ignore[untyped-decorator]
-    def submit(self: Any, request: Any = None, **fields: Any) -> str | None:
+    def submit(bound_task: Any, *args: Any, **fields: Any) -> str | None:
+        """Whatever the arguments are, they are for us to judge: a TypeError of the call would leave no record."""
+        sent = bound_task.request
         try:
             # Headers of the message: the first as OpenTelemetry's instrumentation of Celery writes it.
-            with joining(self.request.get("traceparent")):
-                tenant = self.request.get("tenant") or (self.request.headers or {}).get("tenant") or DEFAULT_TENANT
-                wanted = one_message(request, fields)
-                job = submit_message(self.request.id, wanted, store, models, hinter, settings, tenant=tenant)
+            with joining(sent.get("traceparent")):
+                tenant = sent.get("tenant") or (sent.headers or {}).get("tenant") or DEFAULT_TENANT
+                wanted = one_message(args, fields)
+                job = submit_message(sent.id, wanted, store, models, hinter, settings, tenant=tenant)
         except (QueueFull, StoreUnavailable) as error:
-            log.warning("task %s: %s", self.request.id, error)
+            log.warning("task %s: %s", sent.id, error)
             time.sleep(_PAUSE_S)  # a message that cannot be served now must not spin through the queue
             raise Reject(str(error), requeue=True) from error
         return None if job is None else job.id
 
 
-def one_message(request: Any, fields: Mapping[str, Any]) -> dict[str, Any]:
+def one_message(args: Sequence[Any], fields: Mapping[str, Any]) -> dict[str, Any]:
     """The fields, given as one object, as keywords, or as both. What is no object is kept, for its error."""
-    if request is None or isinstance(request, Mapping):
-        return {**(request or {}), **fields}
-    return {**fields, "request": request}
+    others = {name: value for name, value in fields.items() if name != "request"}
+    objects = [one for one in (*args, fields.get("request")) if one is not None]
+    if len(objects) > 1:
+        return {**others, "args": objects}
+    request = objects[0] if objects else {}
+    return {**request, **others} if isinstance(request, Mapping) else {**others, "request": request}
 
 
 def submit_message(

@@ -55,6 +55,8 @@ class DeliveryPool(ThreadPool):  # type: ignore[misc]
         super().__init__(*args, **kwargs)
         self._live: dict[int, Delivery] = {}
         self._hub: Any = None
+        #: Celery's books of what was accepted and ended are made for one thread.
+        self._books = threading.Lock()
 
     def register_with_event_loop(self, loop: Any) -> None:
         self._hub = loop
@@ -87,10 +89,12 @@ class DeliveryPool(ThreadPool):  # type: ignore[misc]
         _here.delivery = delivery
         try:
             if accept_callback is not None:
-                accept_callback(delivery.number, time.monotonic())
+                with self._books:
+                    accept_callback(delivery.number, time.monotonic())
             answer = target(*(args or ()), **(kwargs or {}))
             if callback is not None:
-                callback(answer)
+                with self._books:
+                    callback(answer)
         except BaseException:
             log.exception("a delivery failed outside its task")
         finally:

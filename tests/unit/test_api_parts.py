@@ -39,7 +39,9 @@ def test_keys() -> None:
     for wrong in ("", "two", "one,", "on", "One", "ü"):
         assert keys.tenant(wrong) is None
     assert not Keys(None).needed
-    assert not Keys(SecretStr(" , ")).needed
+    for nothing in (",", " , ", " "):
+        with pytest.raises(ConfigError, match="has no key in it"):
+            Keys(SecretStr(nothing))
 
 
 def test_a_key_has_a_name_and_a_name_may_have_two_keys_while_one_is_replaced() -> None:

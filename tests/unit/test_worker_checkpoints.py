@@ -13,7 +13,6 @@ import pytest
 from engine import Checkpoint
 from engine.checkpoint import RowState
 from tasks.artifacts import DownloadFailed
-from tasks.submit_task import one_message
 from tests.unit.test_worker_generate import a_job
 from worker.attempt import Attempt, Stop, Stopped
 from worker.checkpoints import Checkpoints
@@ -107,10 +106,3 @@ def test_without_an_answer_the_job_begins_anew(bucket: Bucket, monkeypatch: pyte
     monkeypatch.setattr("worker.checkpoints.FIND_S", 0.2)
     bucket.answers.clear()
     assert checkpoints(bucket).find(attempt(2)) is None
-
-
-def test_a_celery_message_that_is_no_object_keeps_what_it_was() -> None:
-    """So that its job can say what is wrong with it."""
-    assert one_message({"prompt": "a"}, {"seed": 1}) == {"prompt": "a", "seed": 1}
-    assert one_message(None, {"prompt": "a"}) == {"prompt": "a"}
-    assert one_message(5, {"prompt": "a"}) == {"prompt": "a", "request": 5}

@@ -32,6 +32,23 @@ def test_the_stop_waits_for_what_runs() -> None:
     assert ended.is_set()
 
 
+def test_celerys_books_are_kept_by_one_thread_at_a_time() -> None:
+    pool = delivery_pool(lambda: 30.0)(8)
+    inside, most = 0, 0
+
+    def note(*_: object) -> None:
+        nonlocal inside, most
+        inside += 1
+        most = max(most, inside)
+        time.sleep(0.002)
+        inside -= 1
+
+    for _ in range(40):
+        pool.on_apply(time.sleep, (0.001,), accept_callback=note, callback=note)
+    pool.on_stop()
+    assert most == 1
+
+
 def test_a_drain_waits_for_attempts_of_any_pool_and_no_longer_than_it_may() -> None:
     attempts = Attempts()
     drain = Drain(attempts, grace_s=0.2)
