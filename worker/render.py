@@ -140,8 +140,11 @@ class Renderer:
         raise EngineClosed("the stream ended without an outcome")
 
     def _leave(self, attempt: Attempt, engine: DiffusionEngine, request: DiffusionRequest) -> None:
-        """At a stop: out of the engine, at a drain with all that is done."""
-        if attempt.reason is Stop.DRAIN and attempt.started and attempt.seal is None:
+        """At a stop: out of the engine, at a drain with all that is done.
+
+        Also of one that we have not heard to have begun: the engine knows first.
+        """
+        if attempt.reason is Stop.DRAIN and attempt.seal is None:
             with attempt.leaving, attempt.lines():
                 try:
                     attempt.checkpoint = engine.export(request.request_id, _EXPORT_PATIENCE_S)

@@ -58,7 +58,7 @@ def test_drain_wait_under_load_loses_nothing_and_the_next_of_that_name_stays(
 
         from tasks.app import make_app
 
-        answers = make_app(running.settings).control.broadcast("shutdown", reply=True, timeout=3)
+        answers = make_app(running.settings).control.broadcast("shutdown", reply=True, timeout=15, limit=1)
         assert [list(answer.values()) for answer in answers] == [[{"ok": "draining"}]]
         eventually(lambda: second.returncode is not None, 20, "Celery's shutdown drains, too")
         assert second.returncode == 0

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_seed_parity import TEST, has_test
+from tests.named import TEST, has_test
 
 PAGE = (Path(__file__).parents[2] / "docs/field-reports.md").read_text("utf-8")
 ROWS = re.findall(r"^\| (\S+#\d.*?) \| (.+?) \| (.+) \|$", PAGE, re.MULTILINE)
