@@ -194,8 +194,9 @@ class DiffusionEngine:
     def export(self, request_id: str, timeout_s: float | None = None) -> Checkpoint | None:
         """End a request at its step boundary, as aborted, and return what another engine needs to go on from there.
 
-        None when nothing of it is done or it is not open; in request mode always. Raises TimeoutError, EngineClosed,
-        and TypeError when the pipeline keeps a state that cannot be told: the request then goes on.
+        None when nothing of it is done, which ends it as well, or it is not open. In request mode None always, and the
+        request goes on, as it does when this raises: TimeoutError, EngineClosed, and TypeError when the pipeline keeps
+        a state that cannot be told.
         """
         if self.capabilities.mode == "request":  # at once: the device thread would not look before its batch has ended
             return None

@@ -270,8 +270,7 @@ class DeviceLoop:
         if account is None or not isinstance(self.runner, StepRunner):
             return None
         checkpoint = self.runner.export(account.request)
-        if checkpoint is not None:
-            self._abort(account)
+        self._abort(account)  # here, or it would go on until whoever asked has the answer
         return checkpoint
 
     def _run_calls(self) -> None:

@@ -146,10 +146,6 @@ class StepScheduler:
         for slot in self.running:
             if not slot.held and not slot.waits:
                 groups.setdefault(slot.group, []).append(slot)
-        if len(groups) == 1:  # the usual: all are alike and fit
-            (only,) = groups.values()
-            if only[0].stage == "denoising" and len(only) <= self._most_of(only):
-                return self._serve(only)
         denoising = [group for group in groups.values() if group[0].stage == "denoising"]
         others = [group for group in groups.values() if group[0].stage != "denoising"]
         if others and (self._last_stage == "denoising" or not denoising):
@@ -183,10 +179,7 @@ class StepScheduler:
 
     def _first(self, group: list[Slot], urgency: Callable[[Slot], Any]) -> list[Slot]:
         """As many as fit one forward."""
-        return sorted(group, key=urgency)[: self._most_of(group)]
-
-    def _most_of(self, group: Sequence[Slot]) -> int:
-        return self._group_bounds.get(group[0].key, self._max_rows)
+        return sorted(group, key=urgency)[: self._group_bounds.get(group[0].key, self._max_rows)]
 
     def _serve(self, members: list[Slot]) -> list[Slot]:
         self._served += 1

@@ -94,8 +94,7 @@ class Uploader:
                 about = {"safelight.output": k, "safelight.size_bytes": item.size_bytes}
                 with attempt.tracing.span("upload", about, kind="client"):
                     stored.append(item.at(self._put(attempt, parcel, k, give_up_at)))
-                attempt.check()  # a put may have taken longer than the job may live
-                attempt.check_deadline()
+                attempt.check_deadline()  # a put may have taken longer than the job may live
         except Exception:
             self.discard(tuple(stored))
             raise

@@ -159,10 +159,9 @@ class Desk:
         if case.rank is not None and self._ranks[case.rank].state is RankState.UP:
             return _or_none(self._ranks[case.rank].ask("export", case.ticket, timeout_s=timeout_s))
         request = case.account.request
-        if request.resume is None or request.resume.fingerprint != fingerprint(request, model):
-            return None
         self.abort(case.account)
-        return request.resume
+        known = request.resume is not None and request.resume.fingerprint == fingerprint(request, model)
+        return request.resume if known else None
 
 
 def _or_none(asked: Future[object]) -> Future[object]:

@@ -64,6 +64,8 @@ def send_all(settings: Settings, marker: Path) -> None:
         send(SUBMIT, body([], {"prompt": "x", **{f"f{n}": [[[n]]] for n in range(20_000)}}), headers(SUBMIT, "many"))
         send(SUBMIT, body([], {"prompt": ["x"], "seed": {"a": 1}, "loras": 3}), headers(SUBMIT, "types"))
         send(SUBMIT, body([[1, 2]], {}), headers(SUBMIT, "positional"))
+        send(SUBMIT, body([1, 2, 3], {}), headers(SUBMIT, "several"))
+        send(SUBMIT, body([], {"prompt": "x", "self": 1}), headers(SUBMIT, "self"))
         send(SUBMIT, b'[[], {"prompt": "\\ud800", "metadata": {"\\udfff": 1}}, {}]', headers(SUBMIT, "surrogate"))
         send(SUBMIT, b'[[], {"prompt": "x", "guidance_scale": 1e999}, {}]', headers(SUBMIT, "infinite"))
 
@@ -77,7 +79,18 @@ def test_no_message_poisons_a_worker(settings: Settings, tmp_path: Path) -> None
         with redis.Redis.from_url(settings.redis_url) as client:
             for queue in (SUBMIT, queue_for("fake")):  # not even an envelope
                 client.lpush(queue, b"\xff\xfe garbage", b"{}", b"[]")
-        last = ("huge-prompt", "huge-name", "huge-model", "many", "types", "positional", "surrogate", "infinite")
+        last = (
+            "huge-prompt",
+            "huge-name",
+            "huge-model",
+            "many",
+            "types",
+            "positional",
+            "several",
+            "self",
+            "surrogate",
+            "infinite",
+        )
         eventually(lambda: {job.id for job in running.client.store.list(limit=100).jobs} >= set(last), 60, "all told")
         for job_id in last:
             job = running.client.get(job_id)

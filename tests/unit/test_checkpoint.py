@@ -125,14 +125,16 @@ def test_request_mode_has_none_and_says_so_while_its_batch_runs() -> None:
         gate.open()
 
 
-def test_what_is_not_under_way_has_no_checkpoint() -> None:
+def test_what_is_not_under_way_has_no_checkpoint_and_ends_before_it_has_one() -> None:
+    """Whoever exports goes on elsewhere: a step between the answer and an abort would be done twice."""
     with Rig() as rig:
         assert rig.engine.export("unknown", SOON_S) is None
         rig.engine.pause()
         stream = rig.engine.submit(request("a"))
         assert rig.engine.export("a", SOON_S) is None
         rig.engine.resume()
-        assert isinstance(stream.result(SOON_S), Completed)
+        assert isinstance(stream.result(SOON_S), Aborted)
+        assert rig.shared() == []
 
 
 @pytest.mark.parametrize("num_done", [1, 2])

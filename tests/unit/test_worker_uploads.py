@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import threading
+import time
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from typing import Any
@@ -14,7 +16,7 @@ import pytest
 from engine import Media
 from tasks.job import Job, JobStatus
 from tasks.request import GenerationRequest
-from worker.attempt import Attempt
+from worker.attempt import Attempt, Late, Stop
 from worker.uploads import Uploader
 
 VIDEO = Media(kind="video", pixels=np.zeros((9, 16, 24, 3), np.uint8), fps=16.0, seed=7)
@@ -27,13 +29,19 @@ class Artifacts:
 
     def __init__(self) -> None:
         self.objects: dict[str, tuple[bytes, str]] = {}
+        self.while_putting: Callable[[], object] = lambda: None
         self.threads: set[str] = set()
 
     def put(self, key: str, body: bytes, content_type: str, sha256: str, metadata: dict[str, str]) -> str:
         assert hashlib.sha256(body).hexdigest() == sha256
+        self.while_putting()
         self.objects[key] = (body, content_type)
         self.threads.add(threading.current_thread().name)
         return f"s3://bucket/{key}"
+
+    def delete(self, keys: Sequence[str]) -> None:
+        for key in keys:
+            del self.objects[key]
 
     def watched(self, _: object) -> AbstractContextManager[None]:
         return nullcontext()
@@ -71,3 +79,23 @@ def test_outputs_say_what_was_stored(
     assert (output.seed, output.size_bytes) == (7, len(body))
     assert magic in body[:16]
     assert artifacts.threads == {threading.current_thread().name}
+
+
+def test_a_put_that_outlives_the_deadline_is_no_success_and_leaves_nothing() -> None:
+    artifacts = Artifacts()
+    uploader = Uploader(artifacts, "p", patience_s=1.0)  # type: ignore[arg-type]
+    claimed = attempt("png", deadline_s=1.0)
+    parcel = uploader.pack(claimed, (IMAGE,))
+    artifacts.while_putting = lambda: time.sleep(1.1)  # a store that stands still
+    with pytest.raises(Late):
+        uploader.store(claimed, parcel)
+    assert artifacts.objects == {}
+
+
+def test_a_drain_during_the_last_put_keeps_what_is_stored() -> None:
+    artifacts = Artifacts()
+    uploader = Uploader(artifacts, "p", patience_s=1.0)  # type: ignore[arg-type]
+    claimed = attempt("png")
+    parcel = uploader.pack(claimed, (IMAGE,))
+    artifacts.while_putting = lambda: claimed.stop(Stop.DRAIN)
+    assert len(uploader.store(claimed, parcel)) == len(artifacts.objects) == 1
