@@ -94,6 +94,8 @@ def test_layers_that_are_divided_make_the_same_picture(model: str, expected: lis
     """Apart from the others, as each operation of a divided layer takes milliseconds here."""
     with DiffusionEngine.make_engine(config(model, parallel="tensor", devices=("cpu", "cpu"))) as engine:
         (found,) = made(engine, wanted()[:1])
+        weight = engine._adapter._loaded.transformer.transformer_blocks[0].attn.to_q.weight  # type: ignore[union-attr]
+        assert weight.to_local().shape[0] * 2 == weight.shape[0], "each has half of the heads"
     assert np.abs(found.astype(int) - expected[0].astype(int)).max() <= 1
 
 

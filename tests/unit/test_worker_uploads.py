@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
@@ -86,7 +85,11 @@ def test_a_put_that_outlives_the_deadline_is_no_success_and_leaves_nothing() -> 
     uploader = Uploader(artifacts, "p", patience_s=1.0)  # type: ignore[arg-type]
     claimed = attempt("png", deadline_s=1.0)
     parcel = uploader.pack(claimed, (IMAGE,))
-    artifacts.while_putting = lambda: time.sleep(1.1)  # a store that stands still
+
+    def stand_still() -> None:
+        claimed.claimed_at -= 2.0
+
+    artifacts.while_putting = stand_still
     with pytest.raises(Late):
         uploader.store(claimed, parcel)
     assert artifacts.objects == {}

@@ -30,6 +30,27 @@ def test_a_failed_delivery_is_repeated_with_the_same_id(
     assert queue.dead() == []
 
 
+@pytest.mark.parametrize(("status", "level"), [(401, "WARNING"), (403, "WARNING"), (500, "INFO")])
+def test_a_refusal_for_its_secret_is_a_warning(
+    sender: WebhookSender,
+    queue: WebhookQueue,
+    jobs: Jobs,
+    receiver: Receiver,
+    client: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+    status: int,
+    level: str,
+) -> None:
+    caplog.set_level("INFO", "tasks.webhooks")
+    receiver.status = lambda count: status if count == 1 else 200
+    queue.enqueue(jobs.add("J1"))
+    sender.start()
+    eventually(lambda: len(receiver.got) == 2 and is_idle(client))
+    sender.stop()
+    (told,) = [record for record in caplog.records if "to be tried again" in record.getMessage()]
+    assert told.levelname == level
+
+
 @pytest.mark.parametrize(("status", "deliveries"), [(404, 3), (302, 3), (410, 1)])
 def test_a_lasting_refusal_becomes_a_dead_letter_and_the_sender_lives(
     sender: WebhookSender,
