@@ -23,7 +23,7 @@ from engine import (
 from engine.adapter import RowOutcome, StepHook
 from engine.batch import Batch
 from engine.errors import InvalidImage, RequestError
-from engine.testing import FakeAdapter
+from engine.testing import FakeAdapter, StepGate
 
 SOON_S = 20.0
 
@@ -45,15 +45,19 @@ def run(adapter: FakeAdapter, *requests: DiffusionRequest, **changes: Any) -> li
 
 @pytest.mark.parametrize(("mode", "max_batch_rows"), [("request", 2), ("step", 2), ("step", 1)])
 def test_each_output_but_the_last_comes_as_a_chunk_when_it_is_done(mode: Any, max_batch_rows: int) -> None:
-    adapter = FakeAdapter(mode=mode)
-    (events,) = run(adapter, request("a", num_outputs=4, seed=7), mode=mode, max_batch_rows=max_batch_rows)
-    chunks = [event for event in events if isinstance(event, Chunk)]
-    done = events[-1]
+    gate = StepGate()
+    config = EngineConfig(model="fake:", warmup=False, mode=mode, max_batch_rows=max_batch_rows)
+    with DiffusionEngine.make_engine(config, adapter=FakeAdapter(mode=mode, sleep=gate)) as engine:
+        events = iter(engine.step_streaming(request("a", num_outputs=4, seed=7)))
+        gate.let(2)  # all steps of those that come first; the others stand at the gate until the first chunk is read
+        first = next(event for event in events if isinstance(event, Chunk | Completed | Failed))
+        gate.open()
+        *rest, done = events
+    assert isinstance(first, Chunk)
     assert isinstance(done, Completed)
+    chunks = [first, *(event for event in rest if isinstance(event, Chunk))]
     assert [(chunk.index, chunk.num_chunks, chunk.media.seed) for chunk in chunks] == [(0, 4, 7), (1, 4, 8), (2, 4, 9)]
     assert all(chunk.media is done.media[chunk.index] for chunk in chunks)
-    steps_left = [event for event in events[events.index(chunks[0]) :] if isinstance(event, face.Progress)]
-    assert steps_left, "the first picture is there while others are still being made"
 
 
 def test_a_single_output_is_no_chunk() -> None:
