@@ -124,9 +124,7 @@ class Renderer:
     def _outcome(self, attempt: Attempt, engine: DiffusionEngine, stream: OutputStream) -> Completed | Aborted | Failed:
         spans = StageSpans(self._tracing)
         for event in self._signs_of_life(attempt, engine, stream):
-            if stream.done and stream.latest is not None:
-                spans.note(stream.latest)
-            spans.note(event)
+            spans.note(event, stream.latest)
             match event:
                 case Started():
                     attempt.started = True

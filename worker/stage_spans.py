@@ -22,7 +22,8 @@ class StageSpans:
         self._rows = 0
         self._step = self._num_steps = 0
 
-    def note(self, event: Event) -> None:
+    def note(self, event: Event, latest: Progress | None = None) -> None:
+        """`latest` is the progress that the stream knows; it comes before its end, and may be ahead of other events."""
         if not self._tracing.is_on:
             return
         match event:
@@ -33,6 +34,8 @@ class StageSpans:
                 self._step, self._num_steps = step, num_steps
                 self._enter(stage)
             case Completed() | Aborted() | Failed():
+                if latest is not None:
+                    self.note(latest)
                 self._close(datetime.now(UTC))
                 self._write(event)
 
