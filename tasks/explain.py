@@ -255,7 +255,8 @@ def lines(explanation: Explanation) -> Iterator[str]:
     """For a terminal."""
     yield f"{explanation.job_id}  {explanation.status}"
     for reason in explanation.reasons:
-        yield f"  {reason.message}"
+        if reason.code != "ended" or explanation.status is JobStatus.FAILED:  # the line above says it
+            yield f"  {reason.message}"
     if explanation.queue_position is not None:
         yield f"  position in its queue: {explanation.queue_position}"
     if not explanation.status.is_terminal:

@@ -97,13 +97,7 @@ def _input_faults(request: GenerationRequest, spec: ModelSpec) -> Iterator[Inval
     if request.mask_image is not None and not spec.mask_input:
         yield InvalidRequest("mask_image", f"model {spec.name} cannot inpaint")
     if request.strength is not None:
-        assert request.num_inference_steps
-        if int(request.strength * request.num_inference_steps) < 1:
-            yield InvalidRequest(
-                "strength",
-                f"{request.strength} of {request.num_inference_steps} steps leaves no step to run; "
-                f"use at least {math.ceil(1000 / request.num_inference_steps) / 1000:g}",
-            )
+        yield from _strength_faults(request, request.strength, spec)
     if request.noise_scheduler is not None and request.noise_scheduler not in spec.noise_schedulers:
         known = ", ".join(spec.noise_schedulers) or "only its own"
         yield InvalidRequest(
@@ -117,6 +111,23 @@ def _input_faults(request: GenerationRequest, spec: ModelSpec) -> Iterator[Inval
             yield InvalidRequest(
                 f"loras.{index}.name", f"{lora.name!r} is unknown to model {spec.name}; it has {known}"
             )
+
+
+def _strength_faults(request: GenerationRequest, strength: float, spec: ModelSpec) -> Iterator[InvalidRequest]:
+    """Whoever gave no strength does not know that it is too low: then the steps are too few."""
+    num_steps = request.num_inference_steps
+    assert num_steps
+    if int(strength * num_steps) >= 1:
+        return
+    if strength == spec.defaults.strength:
+        least = math.ceil(1 / strength)
+        least += int(strength * least) < 1  # 1 / strength was rounded
+        words = f"{num_steps} at strength {strength:g}, which is the default of model {spec.name}"
+        yield InvalidRequest("num_inference_steps", f"{words}, leaves no step to run; use at least {least}")
+    else:
+        least_strength = math.ceil(1000 / num_steps) / 1000
+        message = f"{strength} of {num_steps} steps leaves no step to run; use at least {least_strength:g}"
+        yield InvalidRequest("strength", message)
 
 
 def _modality_faults(request: GenerationRequest, spec: ModelSpec) -> Iterator[InvalidRequest]:

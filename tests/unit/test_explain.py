@@ -168,7 +168,9 @@ def test_ends(lab: Lab) -> None:
     assert "0.250 device seconds" in text and "alpha flattened" in text
     assert "1.5 rows on average, 2 at most, its own among them" in text
     assert "with m1, m2" in text
+    assert text.count("aborted") == 1
     other, attempt = lab.running()
     lab.store.finish(other, attempt, failed(model_error("no luck")))
     assert "no luck" in of(lab, other).reasons[0].message
+    assert "no luck" in "\n".join(lines(of(lab, other)))
     assert Explanation.model_validate(of(lab, other).to_json()) == of(lab, other)

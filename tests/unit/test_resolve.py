@@ -94,6 +94,23 @@ def test_the_strength_that_a_refusal_proposes_is_accepted(steps: int) -> None:
     assert resolved(image="s3://b/k", num_inference_steps=steps, strength=proposed).strength == proposed
 
 
+@given(st.floats(0.011, 0.99))
+def test_who_gave_no_strength_is_told_of_steps(default: float) -> None:
+    defaults = BUNDLED.defaults.model_copy(update={"strength": default})
+    models = Models((BUNDLED.model_copy(update={"defaults": defaults}),))
+
+    def ask(steps: int) -> GenerationRequest:
+        return resolve(parse_request({"prompt": "x", "image": "s3://b/k", "num_inference_steps": steps}), models)
+
+    with pytest.raises(InvalidRequest, match="use at least") as caught:
+        ask(1)
+    least = int(str(caught.value).rpartition(" ")[2])
+    assert caught.value.field == "num_inference_steps"
+    assert ask(least).strength == default
+    with pytest.raises(InvalidRequest):
+        ask(least - 1)
+
+
 @given(
     st.fixed_dictionaries(
         {"model": st.sampled_from(["tiny", "film", "sound"])},
