@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 import signal
@@ -20,20 +21,28 @@ _numbers = itertools.count()
 
 #: The files that take longest, longest first: they begin first, so that the end of a run waits for none of them.
 _LONG = (
-    "test_chaos",
     "test_faults",
     "test_page",
     "test_adapter_loras",
     "test_resume",
-    "test_redis",
-    "test_rolling_restart",
-    "test_adapter_families_steps",
     "test_worker",
-    "test_demo",
-    "test_custody",
-    "test_spool",
-    "test_start_up",
+    "test_chaos",
     "test_lockstep",
+    "test_adapter_steps",
+    "test_start_up",
+    "test_demo",
+    "test_redis",
+    "test_custody",
+    "test_adapter_families_steps",
+    "test_adapter_families",
+    "test_artifacts",
+    "test_ranks_lost",
+    "test_rolling_restart",
+    "test_adapter_whole",
+    "test_adapter_resume",
+    "test_observe",
+    "test_spool",
+    "test_openai",
 )
 
 # Here and in every process that a test starts: tests share few cores, where a second thread of OpenMP only waits.
@@ -57,6 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return rank["test_page"] if name.startswith("test_page_") else rank.get(name, len(_LONG))
 
     items.sort(key=of)
+
+
+def pytest_collection_finish() -> None:
+    """What torch and diffusers have imported by now stays: no collection of garbage has to look through it again."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

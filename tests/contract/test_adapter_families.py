@@ -1,6 +1,5 @@
 """Request mode of every family against plain diffusers, on random pipelines: pictures, videos and sound."""
 
-import gc
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -60,10 +59,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         return made[name]
 
     yield get
-    gc.freeze()  # each close collects garbage, and to look through all that torch has imported takes half a second
     for model in made.values():
         model.adapter.close()
-    gc.unfreeze()
 
 
 @pytest.fixture(params=FAMILIES)

@@ -1,6 +1,5 @@
 """Step mode of every family: three requests of different prompt, steps and guidance, joined, against each alone."""
 
-import gc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -49,10 +48,8 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str],
         return made[name]
 
     yield get
-    gc.freeze()  # each close collects garbage, and to look through all that torch has imported takes half a second
     for model in made.values():
         model.adapter.close()
-    gc.unfreeze()
 
 
 @pytest.fixture(params=FAMILIES)
