@@ -30,9 +30,9 @@ def test_a_member_added_by_the_store_is_delivered(
 
 def test_a_lease_hides_and_its_end_brings_back(queue: WebhookQueue) -> None:
     queue.enqueue("J1")
-    assert [each.job_id for each in queue.due(5, lease_s=0.15)] == ["J1"]
+    assert [each.job_id for each in queue.due(5, lease_s=0.6)] == ["J1"]
     assert queue.due(5) == []
-    time.sleep(0.2)
+    time.sleep(0.7)
     assert [each.job_id for each in queue.due(5)] == ["J1"], "a lost sender's delivery is taken over"
 
 
@@ -40,14 +40,14 @@ def test_who_lost_the_lease_changes_nothing(queue: WebhookQueue) -> None:
     queue.enqueue("J1")
     (old,) = queue.due(1, lease_s=0.05)
     time.sleep(0.1)
-    (new,) = queue.due(1, lease_s=0.3)
+    (new,) = queue.due(1, lease_s=1.0)
     queue.done(old)
     queue.bury(old)
     queue.retry(old)
     assert queue.dead() == [] and queue.due(1) == []
     queue.done(new)
     queue.retry(old)
-    time.sleep(0.35)
+    time.sleep(1.1)
     assert queue.due(1) == []
 
 
