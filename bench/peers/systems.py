@@ -145,6 +145,7 @@ def _safelight(place: Place, home: Path, stack: contextlib.ExitStack) -> Running
     }
     if place.steps:  # nearly every step is written then, so that they can be counted
         env["SAFELIGHT_PROGRESS_INTERVAL_S"] = "0"
+    stack.callback(_restore, dict(os.environ))  # what is measured next has another Redis and other models
     os.environ.update(env)  # for our clients too: they sign URLs
     command = [sys.executable, "-m", "worker"]
     worker = _start(
@@ -155,6 +156,11 @@ def _safelight(place: Place, home: Path, stack: contextlib.ExitStack) -> Running
         worker.wait_ready(lambda: bool(client.store.workers()), READY_S)
     processes = (redis_server.process, s3_server.process, worker)
     return Running("safelight", redis_server.url, [process.pid for process in processes], settings)
+
+
+def _restore(variables: dict[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
 
 
 MODELS = """
