@@ -11,6 +11,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from unittest import mock
 
 import psutil
 
@@ -145,8 +146,8 @@ def _safelight(place: Place, home: Path, stack: contextlib.ExitStack) -> Running
     }
     if place.steps:  # nearly every step is written then, so that they can be counted
         env["SAFELIGHT_PROGRESS_INTERVAL_S"] = "0"
-    stack.callback(_restore, dict(os.environ))  # what is measured next has another Redis and other models
-    os.environ.update(env)  # for our clients too: they sign URLs
+    # For our clients too, which sign URLs; not for what is measured next, with another Redis and other models.
+    stack.enter_context(mock.patch.dict(os.environ, env))
     command = [sys.executable, "-m", "worker"]
     worker = _start(
         stack, ChildProcess("worker", command, log=home / "log", env={**place.environment(), **env}, cwd=ROOT)
@@ -156,11 +157,6 @@ def _safelight(place: Place, home: Path, stack: contextlib.ExitStack) -> Running
         worker.wait_ready(lambda: bool(client.store.workers()), READY_S)
     processes = (redis_server.process, s3_server.process, worker)
     return Running("safelight", redis_server.url, [process.pid for process in processes], settings)
-
-
-def _restore(variables: dict[str, str]) -> None:
-    os.environ.clear()
-    os.environ.update(variables)
 
 
 MODELS = """

@@ -44,7 +44,7 @@ class TestAbort:
             start = time.monotonic()
             engine.abort("a")
             assert stream.result(SOON_S) == Aborted("a", None)
-            assert time.monotonic() - start < 10
+            assert time.monotonic() - start < 1
 
     def test_a_running_row_leaves_at_the_next_step_and_its_mates_do_not_notice(self) -> None:
         wanted = [request(f"r{i}", seed=i, num_inference_steps=6) for i in range(4)]

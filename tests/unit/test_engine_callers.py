@@ -33,7 +33,7 @@ class TestAsync:
         start = time.monotonic()
         for name in "ab":
             completed(asyncio.run(run(name)))
-        assert time.monotonic() - start < 20
+        assert time.monotonic() - start < 4
 
     def test_the_loop_keeps_turning(self, engine: DiffusionEngine) -> None:
         async def run() -> int:

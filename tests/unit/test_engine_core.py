@@ -146,7 +146,7 @@ class TestSubmit:
             gated.gate.wait()
             start = time.monotonic()
             gated.engine.submit(request("b"))
-            assert time.monotonic() - start < 10
+            assert time.monotonic() - start < 2
 
     def test_fifty_threads_at_once(self, engine: DiffusionEngine) -> None:
         results: list[Event] = []

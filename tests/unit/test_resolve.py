@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tasks.errors import InvalidRequest
@@ -95,6 +96,7 @@ def test_the_strength_that_a_refusal_proposes_is_accepted(steps: int) -> None:
 
 
 @given(st.floats(0.011, 0.99))
+@example(math.nextafter(1 / 5, 0))  # 1 / strength is rounded to 5, which are too few
 def test_who_gave_no_strength_is_told_of_steps(default: float) -> None:
     defaults = BUNDLED.defaults.model_copy(update={"strength": default})
     models = Models((BUNDLED.model_copy(update={"defaults": defaults}),))
